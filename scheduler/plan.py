@@ -1,0 +1,188 @@
+"""What a step is: the plan that the executor prices or runs, and its shape for cost models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from .config import Layout
+    from .request import Request
+    from .rows import PlanRows
+
+IntArray = npt.NDArray[np.int64]
+
+WAIT_REASONS = ("none", "seqs", "tokens", "blocks", "batch-closed")
+"""Why the head of the queue waits: no slot, no budget, no KV blocks, or the batch takes nobody now."""
+PADDING_CAUSES = ("prompt", "finished-row", "graph", "overrun")
+"""Causes of padded *rows*; ``context`` padding (KV positions read for nothing) is counted apart from rows."""
+
+
+class StepShape:
+    """The amount of work in a step, as exact integer sums; what a cost model sees.
+
+    A *row* is one token position run through the dense layers. Attention work is given in two parts: decode rows
+    (one new token each) and prefill rows.
+
+    Attributes:
+        layout: ``padded`` (rows x cols rectangle) or ``ragged`` (one flat row).
+        computed_tokens: rows through the dense layers, padding included.
+        num_reqs: requests with rows in the step (rows of the rectangle when padded).
+        logits_rows: rows through the LM head.
+        decode_tokens: decode rows, padded ones included.
+        decode_context: sum over decode rows of the KV positions each reads (its own included, padding included).
+        prefill_tokens: prefill rows, padded ones included.
+        prefill_context: sum over prefilling requests of the KV positions they end with.
+        prefill_pairs: sum over prefill rows of the positions each attends to (causal).
+    """
+
+    __slots__ = (
+        "layout", "computed_tokens", "num_reqs", "logits_rows", "decode_tokens", "decode_context",
+        "prefill_tokens", "prefill_context", "prefill_pairs", "_arrays", "_key",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        layout: Layout,
+        computed_tokens: int,
+        num_reqs: int,
+        logits_rows: int,
+        decode_tokens: int,
+        decode_context: int,
+        prefill_tokens: int = 0,
+        prefill_context: int = 0,
+        prefill_pairs: int = 0,
+        arrays: Callable[[Any], tuple[IntArray, IntArray]] | None = None,
+        key: Any = None,
+    ) -> None:
+        self.layout = layout
+        self.computed_tokens = computed_tokens
+        self.num_reqs = num_reqs
+        self.logits_rows = logits_rows
+        self.decode_tokens = decode_tokens
+        self.decode_context = decode_context
+        self.prefill_tokens = prefill_tokens
+        self.prefill_context = prefill_context
+        self.prefill_pairs = prefill_pairs
+        self._arrays = arrays
+        self._key = key
+
+    def per_request(self) -> tuple[IntArray, IntArray]:
+        """`(new_tokens, context)`, each ``(requests,)``: tokens scheduled and KV positions before them.
+
+        Built only when asked for; valid until the scheduler's next `schedule` or `update`.
+        """
+        if self._arrays is None:
+            raise LookupError("this step shape was built from sums alone; it has no per-request arrays")
+        return self._arrays(self._key)
+
+    def without_decode_row(self, context: int) -> StepShape:
+        """The shape less one decode row that reads `context` KV positions."""
+        return StepShape(
+            self.layout, self.computed_tokens - 1, self.num_reqs - 1, self.logits_rows - 1, self.decode_tokens - 1,
+            self.decode_context - context, self.prefill_tokens, self.prefill_context, self.prefill_pairs,
+        )  # fmt: skip
+
+    @classmethod
+    def of(cls, layout: Layout, new_tokens: list[int], contexts: list[int]) -> StepShape:
+        """The shape of a ragged step over requests with `new_tokens` after `contexts` computed ones."""
+        pairs = list(zip(new_tokens, contexts, strict=True))
+        decode = [(n, c) for n, c in pairs if n == 1 and c > 0]
+        prefill = [(n, c) for n, c in pairs if not (n == 1 and c > 0)]
+        total = sum(new_tokens)
+        rows = (np.array(new_tokens, dtype=np.int64), np.array(contexts, dtype=np.int64))
+        return cls(
+            layout, total, len(pairs), len(pairs), len(decode), sum(c + 1 for _, c in decode),
+            total - len(decode), sum(n + c for n, c in prefill), sum(n * c + n * (n + 1) // 2 for n, c in prefill),
+            lambda _: rows,
+        )  # fmt: skip
+
+
+class StepPlan:
+    """The decisions of one step, and what became of it (the last fields, filled in by `Scheduler.update`).
+
+    ``prefill_tokens + decode_tokens + recomputed_tokens + sum of padding rows == computed_tokens``.
+
+    Attributes:
+        step: number of the step, from 0; empty plans (nothing to run) do not count.
+        tail: rows listed one by one, in running order: ``(request, num_computed_tokens before, num_scheduled_tokens,
+            samples)``. They come after the steady rows.
+        num_steady: requests of the steady prefix that take exactly one token (see `Scheduler.rows` for all rows).
+        prefill_tokens, decode_tokens, recomputed_tokens: scheduled tokens by kind: prompt tokens for the first time,
+            output tokens for the first time, tokens computed before and lost by a preemption.
+        cached_tokens: prefix-cache hits of the requests admitted in this step (not computed).
+        context_tokens: sum over scheduled requests of the KV positions they hold after the step.
+        padding_context: KV positions read (or stored) for padding in a padded rectangle; not rows.
+        sampled: rows whose sampled token is kept.
+        new_blocks: ``(request, logical index of the first, block ids)``, when the scheduler tracks blocks.
+        joined, left: requests that entered or left the steady prefix when this step was planned.
+        first_tokens: requests whose first output this step samples.
+        arrived, aborted: since the plan before.
+        ending: requests whose last token by length this step samples.
+        eos_ends: requests of which a recording says that this step samples their EOS.
+        finished: requests that ended with this step's results, in running order.
+        dropped: requests whose sampled token was thrown away because they had already ended (in-flight rows).
+        shape: the work as computed, padding included.
+        real_shape: the work that the scheduled tokens alone would be.
+        row_arrays: what `Scheduler.rows` built, if anybody asked.
+    """
+
+    __slots__ = (
+        "step", "layout", "clock", "tail", "num_steady", "prefill_tokens", "decode_tokens", "recomputed_tokens",
+        "cached_tokens", "computed_tokens", "rows", "cols", "padding_prompt", "padding_finished", "padding_graph",
+        "padding_overrun", "padding_context", "context_tokens", "logits_rows", "sampled", "slots_busy", "running",
+        "waiting", "wait_reason", "blocks_used", "blocks_cached", "blocks_total", "admitted", "preempted",
+        "new_blocks", "joined", "left", "first_tokens", "arrived", "aborted", "ending", "eos_ends", "finished",
+        "dropped", "shape", "real_shape", "row_arrays",
+    )  # fmt: skip
+
+    step: int
+    layout: Layout
+    clock: int
+    tail: list[tuple[Request, int, int, bool]]
+    num_steady: int
+    prefill_tokens: int
+    decode_tokens: int
+    recomputed_tokens: int
+    cached_tokens: int
+    computed_tokens: int
+    rows: int
+    cols: int
+    padding_prompt: int
+    padding_finished: int
+    padding_graph: int
+    padding_overrun: int
+    padding_context: int
+    context_tokens: int
+    logits_rows: int
+    sampled: int
+    slots_busy: int
+    running: int
+    waiting: int
+    wait_reason: int
+    blocks_used: int
+    blocks_cached: int
+    blocks_total: int
+    admitted: list[Request]
+    preempted: list[Request]
+    new_blocks: list[tuple[Request, int, list[int]]]
+    joined: list[Request]
+    left: list[Request]
+    first_tokens: list[Request]
+    arrived: list[Request]
+    aborted: list[Request]
+    ending: list[Request]
+    eos_ends: list[Request]
+    finished: list[Request]
+    dropped: list[Request]
+    shape: StepShape
+    real_shape: StepShape
+    row_arrays: PlanRows | None
+
+    @property
+    def empty(self) -> bool:
+        """Nothing to run in this step."""
+        return self.num_steady == 0 and not self.tail

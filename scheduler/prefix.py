@@ -1,0 +1,28 @@
+"""Prefix hashes: what makes two blocks the same block."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from .request import Request
+
+
+def hash_blocks(request: Request, count: int, block_size: int) -> list[bytes]:
+    """The digests of the request's first `count` full blocks; known ones are reused, the rest computed.
+
+    A digest covers the parent's digest and the block's token ids, from a root of the cache salt (vLLM's rule), so
+    equal digests mean equal tokens at equal positions. SHA-256: the same on every machine, and no two contents of one
+    run share a digest.
+    """
+    hashes = request.block_hashes
+    if len(hashes) < count:
+        tokens = request.tokens
+        assert tokens is not None
+        parent = hashes[-1] if hashes else sha256(request.cache_salt.encode()).digest()
+        start = len(hashes) * block_size
+        data = tokens[start : count * block_size].tobytes()
+        width = block_size * tokens.itemsize
+        for at in range(0, len(data), width):
+            parent = sha256(parent + data[at : at + width]).digest()
+            hashes.append(parent)
+    return hashes if len(hashes) == count else hashes[:count]

@@ -1,0 +1,316 @@
+"""The scheduler: requests in, step plans out, results back in. The same for the simulator and the real engine."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from .account import account
+from .config import Layout, SchedulerConfig
+from .errors import RequestRefused
+from .kv import KvManager
+from .outputs import OutputChecker
+from .plan import IntArray, StepPlan
+from .policies import find_policy
+from .request import FinishReason, Request, RequestStatus, TokenArray
+from .rows import PlanRows, plan_rows
+from .seats import Seats
+from .step import UNLIMITED, Step
+from .waiting import FcfsQueue, PriorityQueue, WaitingQueue
+
+
+class Scheduler:
+    """Decides, step by step, who computes which tokens.
+
+    A round is `add`/`abort` as things happen, `schedule` for the next plan, and `update` with its results. Under
+    ``async_scheduling`` one more plan may be made before the results of the last are in.
+
+    Args:
+        config: all settings.
+        plain: list every row explicitly instead of keeping the steady prefix; same plans, slower. A reference.
+        track_blocks: fill `StepPlan.new_blocks` (who runs or records block ids needs it).
+        token_rows: keep every seated request's token ids in one ``(slots, max_model_len)`` array (engines need it).
+    """
+
+    def __init__(
+        self, config: SchedulerConfig, *, plain: bool = False, track_blocks: bool = False, token_rows: bool = False
+    ) -> None:
+        kind = find_policy(config.policy)
+        self.config = config
+        self.policy = kind(config)
+        self.layout: Layout = kind.layout if config.layout == "auto" else config.layout
+        self.streams = not kind.holds
+        """Whether tokens are delivered as they come; otherwise all at once when the request is released."""
+        budget = config.max_num_batched_tokens if kind.budgeted else UNLIMITED
+        self.seats = Seats(
+            config.max_num_seqs,
+            config.block_size,
+            budget,
+            plain=plain,
+            token_rows=config.max_model_len if token_rows else 0,
+        )
+        self.kv = KvManager(
+            config,
+            caching=config.enable_prefix_caching and not kind.reserves,
+            logical_release=kind.slot_order,
+            whole=kind.reserves,
+        )
+        self.waiting: WaitingQueue = PriorityQueue() if config.scheduling_policy == "priority" else FcfsQueue()
+        self._step = Step(config, self.seats, self.kv, self.waiting, budget=budget, track_blocks=track_blocks)
+        self._outputs = OutputChecker(config)
+        self._requests: dict[str | int, Request] = {}
+        self._in_flight: deque[StepPlan] = deque()
+        self._late_aborts: list[Request] = []
+        self._arrived: list[Request] = []
+        self._aborted: list[Request] = []
+        self._num_added = 0
+        self.num_steps = 0
+        """Plans made so far, empty ones not counted."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request is waiting, in a seat, or in flight."""
+        return bool(len(self.waiting) or self.seats.num_taken or self._in_flight)
+
+    @property
+    def in_flight(self) -> int:
+        """Plans whose results are not in yet."""
+        return len(self._in_flight)
+
+    @property
+    def wake_s(self) -> float | None:
+        """When `schedule` should be called again although nothing new came; None: no need."""
+        return self._step.wake_s
+
+    def add(self, request: Request, now_s: float = 0.0) -> None:
+        """Queue a request; raises RequestRefused when it could never run."""
+        self._refuse_if_never(request)
+        request.index = self._num_added
+        self._num_added += 1
+        request.queued_s = now_s
+        request.end_at = min(request.num_prompt_tokens + request.max_tokens, self.config.length_cap)
+        if request.ignore_eos or (request.eos_at or 0) < request.min_tokens:
+            request.eos_at = None
+        if request.tokens is not None:
+            self.kv.note_contents()
+        request.status = RequestStatus.WAITING
+        self._requests[request.request_id] = request
+        self._outputs.watch(request.stop_token_ids)
+        self._arrived.append(request)
+        self.waiting.push(request)
+
+    def abort(self, request_id: str | int) -> bool:
+        """End a request at once, wherever it is; False when no unfinished request has this id.
+
+        With two steps in flight it takes effect when the results of the older one are in.
+        """
+        request = self._requests.get(request_id)
+        if request is None or request.finish_reason is FinishReason.ABORT:
+            return False
+        if len(self._in_flight) > 1:
+            self._late_aborts.append(request)
+        else:
+            self.finish(request, FinishReason.ABORT)
+            self._aborted.append(request)
+        return True
+
+    def finish(self, request: Request, reason: FinishReason) -> None:
+        """End an unfinished request from outside (an abort, a stop string); tokens in flight for it are dropped."""
+        for plan in self._in_flight:
+            if self._samples(plan, request):
+                plan.dropped.append(request)
+                self._retract(request)
+        self._end(request, reason)
+        if request.status is RequestStatus.FINISHED:
+            self._forget(request)
+
+    def schedule(self, now_s: float = 0.0) -> StepPlan:
+        """Plan the next step. An empty plan means that nothing can run now: wait for results, arrivals or `wake_s`.
+
+        `plan.finished` is not empty when planning itself ended requests (they can never fit, or their batch is over).
+        """
+        step = self._step
+        if self._in_flight:
+            self._set_ending_aside()
+        step.begin(now_s)
+        self.policy.plan(step)
+        plan = account(self, step)
+        plan.arrived, self._arrived = self._arrived, []
+        plan.aborted, self._aborted = self._aborted, []
+        for request in step.failed:
+            plan.finished.append(request)
+            self._forget(request)
+        if not plan.empty:
+            self.num_steps += 1
+            self._in_flight.append(plan)
+        elif self.seats.held and not self.seats.num_running and not self._in_flight:
+            self._release_batch(plan)
+        return plan
+
+    def rows(self, plan: StepPlan) -> PlanRows:
+        """All rows of a plan, one by one, in running order. Ask first before the next `schedule` or `update`."""
+        if plan.row_arrays is None:
+            if not self._in_flight or self._in_flight[-1] is not plan:
+                raise RuntimeError("the rows of a plan must be asked for before the next schedule or update")
+            plan.row_arrays = plan_rows(plan, self.seats.steady, slot_order=self.policy.slot_order)
+        return plan.row_arrays
+
+    def per_request(self, plan: StepPlan) -> tuple[IntArray, IntArray]:
+        """`(num_scheduled_tokens, num_computed_tokens before)` of a plan's rows, each ``(requests,)``."""
+        rows = self.rows(plan)
+        return rows.scheduled, rows.computed
+
+    def update(self, plan: StepPlan, token_ids: TokenArray | Sequence[int] | None = None) -> list[Request]:
+        """Take a step's results, oldest plan first; returns the requests that ended, in running order.
+
+        Args:
+            plan: what `schedule` returned.
+            token_ids: sampled tokens, shape ``(rows,)``, one for each of `rows(plan)`; None where contents are not
+                computed (then requests end by length or by their recorded EOS).
+        """
+        if not self._in_flight or self._in_flight[0] is not plan:
+            raise RuntimeError("update takes plans in the order in which they were scheduled, once each")
+        self._in_flight.popleft()
+        ends = self._ends(plan, token_ids)
+        for request, reason, outputs in ends:
+            self._trim(request, outputs)
+            self._end(request, reason)
+            if request.status is RequestStatus.FINISHED or self.config.release == "request":
+                plan.finished.append(request)
+        if self.seats.held and not self.seats.num_running:
+            self._release_batch(plan)
+        for request in plan.finished:
+            self._forget(request)
+        self._abort_late()
+        return plan.finished
+
+    def _refuse_if_never(self, request: Request) -> None:
+        name, cap = f"request {request.request_id}", self.config.length_cap
+        if request.num_prompt_tokens < 1 or request.max_tokens < 1:
+            raise RequestRefused(f"{name}: prompt and max_tokens must be at least 1 token")
+        if request.min_tokens > request.max_tokens:
+            raise RequestRefused(f"{name}: min_tokens {request.min_tokens} exceeds max_tokens {request.max_tokens}")
+        if request.num_prompt_tokens >= cap:
+            raise RequestRefused(
+                f"{name}: its prompt of {request.num_prompt_tokens} tokens leaves no room for output; shorten it to "
+                f"{cap - 1} or raise max_model_len to at least {request.num_prompt_tokens + 1}"
+            )
+        if request.request_id in self._requests:
+            raise RequestRefused(f"{name}: another unfinished request has this id")
+        refusal = self.policy.refuse(request)
+        if refusal is not None:
+            raise refusal
+        self.kv.refuse_if_never(request)
+
+    def _set_ending_aside(self) -> None:
+        """Requests whose last token by length is in flight must not run again."""
+        for request in self._in_flight[-1].ending:
+            if request.status is RequestStatus.RUNNING and self.seats.ending.get(request.slot) is not request:
+                self.seats.set_aside(request)
+
+    def _ends(
+        self, plan: StepPlan, token_ids: TokenArray | Sequence[int] | None
+    ) -> list[tuple[Request, FinishReason, int]]:
+        """Who ends with this step's results: ``(request, reason, number of outputs)``, in running order."""
+        ends: dict[Request, tuple[FinishReason, int]] = {}
+        for request in plan.ending:
+            if request.status is RequestStatus.RUNNING:
+                ends[request] = (FinishReason.LENGTH, request.num_output_tokens)
+        for request in plan.eos_ends:
+            if request.unfinished and request.eos_at is not None:
+                ends[request] = (FinishReason.STOP, request.eos_at)
+        if token_ids is not None:
+            sampled = np.asarray(token_ids, dtype=np.int32)
+            for request, outputs in self._outputs.take(plan, self.rows(plan), sampled, self.seats):
+                ends[request] = (FinishReason.STOP, outputs)
+        order = self._order(plan) if len(ends) > 1 else {}
+        found = [(request, reason, outputs) for request, (reason, outputs) in ends.items()]
+        return sorted(found, key=lambda end: order[end[0]]) if order else found
+
+    def _order(self, plan: StepPlan) -> dict[Request, tuple[int, int]]:
+        slot_order = self.policy.slot_order
+        order = {row[0]: (1, index) for index, row in enumerate(plan.tail)}
+        for request in [*plan.ending, *plan.eos_ends, *(plan.row_arrays.requests if plan.row_arrays else ())]:
+            if request not in order:
+                order[request] = (0, request.slot if slot_order else request.join_no)
+        return order
+
+    def _trim(self, request: Request, outputs: int) -> None:
+        """Undo the row that a later plan, made before this end was known, holds for the request."""
+        if request.num_output_tokens > outputs:
+            for later in self._in_flight:
+                later.padding_overrun += 1
+                later.decode_tokens -= 1
+                later.sampled -= 1
+                later.dropped.append(request)
+                later.real_shape = later.real_shape.without_decode_row(request.num_computed_tokens)
+            self._retract(request)
+
+    def _retract(self, request: Request) -> None:
+        if request.steady is not None:
+            self.seats.tail.insert(0, request)
+            request.steady.leave(request)
+        request.stored_tokens -= 1
+
+    def _samples(self, plan: StepPlan, request: Request) -> bool:
+        """Whether the newest plan has a row that samples a token for this request."""
+        if request in plan.dropped or request.status is not RequestStatus.RUNNING:
+            return False
+        if any(row[0] is request for row in plan.tail):
+            return any(row[0] is request and row[3] for row in plan.tail)
+        return plan.num_steady > 0 and (request.steady is not None or request in plan.ending)
+
+    def _end(self, request: Request, reason: FinishReason) -> None:
+        """The request computes no more: free its seat and blocks, or hold them until its batch ends."""
+        request.finish_reason = reason
+        if request.status is RequestStatus.HELD:
+            return
+        if request.status is not RequestStatus.RUNNING:
+            self.waiting.remove(request)
+            request.status = RequestStatus.FINISHED
+        elif self.policy.holds:
+            self.seats.hold(request)
+        else:
+            self._leave(request)
+
+    def _leave(self, request: Request) -> None:
+        self.seats.vacate(request)
+        self.kv.release(request)
+        request.status = RequestStatus.FINISHED
+
+    def _release_batch(self, plan: StepPlan) -> None:
+        """The batch is over: all its rows leave, those that are still owed their results as finished."""
+        for request in sorted(self.seats.held.values(), key=lambda held: held.slot):
+            owed = self.config.release == "batch" and request.finish_reason is not FinishReason.ABORT
+            self._leave(request)
+            if owed:
+                plan.finished.append(request)
+            self._forget(request)
+
+    def _abort_late(self) -> None:
+        if self._late_aborts and len(self._in_flight) <= 1:
+            late, self._late_aborts = self._late_aborts, []
+            for request in late:
+                if self._requests.get(request.request_id) is request:
+                    self.abort(request.request_id)
+
+    def _forget(self, request: Request) -> None:
+        self._requests.pop(request.request_id, None)
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless blocks, reference counts, queue, slots and sums are all consistent."""
+        self.seats.check()
+        seated = [*self.seats.running(), *self.seats.held.values()]
+        self.kv.pool.check([request.blocks for request in seated])
+        waiting = list(self.waiting)
+        if set(waiting) & set(seated) or len(set(waiting)) != len(waiting):
+            raise AssertionError("a request is queued twice, or queued and seated")
+        for request in waiting:
+            if request.blocks or request.stored_computed:
+                raise AssertionError(f"waiting request {request.request_id} holds blocks or computed tokens")
+        for request in seated:
+            held = len(request.blocks) * self.config.block_size
+            if request.num_computed_tokens > held:
+                raise AssertionError(f"request {request.request_id} computed {request.num_computed_tokens} of {held}")

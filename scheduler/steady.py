@@ -1,0 +1,151 @@
+"""The steady prefix: running requests that take exactly one token a step, at a cost that follows what changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from .plan import IntArray
+from .request import Request
+
+
+class SteadyPrefix:
+    """The leading part of the running list whose members all decode.
+
+    While a request is a member its counts are not stored but follow the clock: ``num_computed = offset + clock``, so a
+    tick moves all of them at once. Who needs a KV block is a calendar of `block_size` phases, who ends by length (or by
+    a recorded EOS) a dictionary from clock to members.
+    """
+
+    def __init__(self, block_size: int, num_slots: int) -> None:
+        self.clock = 0
+        self.members: dict[int, Request] = {}
+        """Slot -> request, in running order."""
+        self.context = 0
+        """Sum of the members' computed tokens."""
+        self._block_size = block_size
+        self._phases: list[dict[int, Request]] = [{} for _ in range(block_size)]
+        self._length_ends: dict[int, dict[int, Request]] = {}
+        self._eos_ends: dict[int, dict[int, Request]] = {}
+        self._joins = 0
+        self.offsets = np.zeros(num_slots, dtype=np.int64)
+        """Slot -> offset of the member in it, shape ``(slots,)``."""
+        self.ones = np.ones(num_slots, dtype=np.int64)
+        self.trues = np.ones(num_slots, dtype=np.bool_)
+        self._slots: IntArray | None = None
+        self._requests: list[Request] | None = None
+        self._max_offset: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def join(self, request: Request) -> None:
+        """Take in a request that has computed all but its last token; it becomes the last member."""
+        slot, clock = request.slot, self.clock
+        offset = request.stored_computed - clock
+        request.steady, request.offset, request.join_no = self, offset, self._joins
+        self._joins += 1
+        self.members[slot] = request
+        self.context += request.stored_computed
+        self._phases[-offset % self._block_size][slot] = request
+        self._length_ends.setdefault(length_key(request), {})[slot] = request
+        if request.eos_at is not None:
+            self._eos_ends.setdefault(eos_key(request), {})[slot] = request
+        self.offsets[slot] = offset
+        self._slots = self._requests = None
+        if self._max_offset is not None and offset + request.pad > self._max_offset:
+            self._max_offset = offset + request.pad
+
+    def leave(self, request: Request) -> None:
+        """Let a member go; its counts are stored again."""
+        slot, offset = request.slot, request.offset
+        del self.members[slot]
+        del self._phases[-offset % self._block_size][slot]
+        _remove(self._length_ends, length_key(request), slot)
+        if request.eos_at is not None:
+            _remove(self._eos_ends, eos_key(request), slot)
+        request.stored_computed = offset + self.clock
+        request.stored_tokens = request.stored_computed + 1
+        request.steady = None
+        self.context -= request.stored_computed
+        self._slots = self._requests = None
+        if offset + request.pad == self._max_offset:
+            self._max_offset = None
+
+    def dissolve(self) -> list[Request]:
+        """Let all members go, in running order."""
+        members = list(self.members.values())
+        for request in members:
+            self.leave(request)
+        return members
+
+    def needing_block(self) -> dict[int, Request]:
+        """Members whose next token is the first of a block, in running order."""
+        return self._phases[self.clock % self._block_size]
+
+    def filling_block(self) -> dict[int, Request]:
+        """Members whose next token is the last of a block, in running order."""
+        return self._phases[(self.clock + 1) % self._block_size]
+
+    def tick(self) -> tuple[Iterable[Request], Iterable[Request]]:
+        """Advance every member by one token; returns those of which it is the last by length, and by recorded EOS.
+
+        All stay members for now: the former must be taken out before the next tick, of the latter nobody knows yet.
+        """
+        self.context += len(self.members)
+        clock = self.clock
+        self.clock = clock + 1
+        length_ends, eos_ends = self._length_ends.get(clock), self._eos_ends.get(clock)
+        return tuple(length_ends.values()) if length_ends else (), tuple(eos_ends.values()) if eos_ends else ()
+
+    def slots(self) -> IntArray:
+        """The members' slots in running order, shape ``(members,)``."""
+        if self._slots is None:
+            self._slots = np.fromiter(self.members, dtype=np.int64, count=len(self.members))
+        return self._slots
+
+    def requests(self) -> list[Request]:
+        """The members in running order; a new list whenever somebody joined or left."""
+        if self._requests is None:
+            self._requests = list(self.members.values())
+        return self._requests
+
+    def max_width(self) -> int:
+        """The longest member's computed tokens, its left padding included; there must be a member."""
+        if self._max_offset is None:
+            self._max_offset = max(request.offset + request.pad for request in self.members.values())
+        return self._max_offset + self.clock
+
+    def check(self) -> None:
+        """Raise AssertionError unless calendars and sums agree with the members."""
+        members = list(self.members.values())
+        in_phases = [request for phase in self._phases for request in phase.values()]
+        in_lengths = [request for ends in self._length_ends.values() for request in ends.values()]
+        joins = [request.join_no for request in members]
+        fair = (
+            self.context == sum(request.num_computed_tokens for request in members)
+            and len(in_phases) == len(in_lengths) == len(members)
+            and joins == sorted(joins)
+            and all(request.steady is self and self.members[request.slot] is request for request in in_phases)
+            and all(key >= self.clock - 1 for key in self._length_ends)
+        )
+        if not fair:
+            raise AssertionError("steady prefix: sums or calendars disagree with the members")
+
+
+def length_key(request: Request) -> int:
+    """The clock at whose tick a member samples its last token by length: ``offset + clock + 2 == end_at``."""
+    return request.end_at - request.offset - 2
+
+
+def eos_key(request: Request) -> int:
+    """The clock at whose tick a member samples its recorded EOS."""
+    assert request.eos_at is not None
+    return request.num_prompt_tokens + request.eos_at - request.offset - 2
+
+
+def _remove(calendar: dict[int, dict[int, Request]], key: int, slot: int) -> None:
+    entries = calendar.get(key)
+    if entries is not None and entries.pop(slot, None) is not None and not entries:
+        del calendar[key]

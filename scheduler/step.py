@@ -1,0 +1,259 @@
+"""A step while it is being planned: what a policy may do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .kv import KvManager
+from .plan import WAIT_REASONS
+from .request import FinishReason, Request, RequestStatus
+from .seats import Seats
+from .waiting import WaitingQueue, urgency
+
+if TYPE_CHECKING:
+    from .config import SchedulerConfig
+
+UNLIMITED = 1 << 60
+_NO_SEQS, _NO_TOKENS, _NO_BLOCKS, _CLOSED = (
+    WAIT_REASONS.index(reason) for reason in ("seqs", "tokens", "blocks", "batch-closed")
+)
+
+
+class Step:
+    """The step being planned. A policy's `plan` calls `run_all` and `admit`; the scheduler then commits the result.
+
+    Attributes:
+        now_s: seconds on the executor's clock.
+        budget: tokens that may still be scheduled.
+        waiting: the queue; iterate it, never change it.
+        rows: request -> tokens scheduled, for requests outside the steady prefix, in running order.
+        admitted, preempted: requests that gained or lost their seat in this step.
+        wake_s: when the policy wants to be asked again although nothing new came; None: no need.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        seats: Seats,
+        kv: KvManager,
+        waiting: WaitingQueue,
+        *,
+        budget: int,
+        track_blocks: bool,
+    ) -> None:
+        self.config = config
+        self.waiting = waiting
+        self._seats = seats
+        self._kv = kv
+        self._track = track_blocks
+        self._priority = config.scheduling_policy == "priority"
+        self._budget = budget
+        self.begin(0.0)
+
+    def begin(self, now_s: float) -> None:
+        """Forget the last step."""
+        self.now_s = now_s
+        self.budget = self._budget
+        self.rows: dict[Request, int] = {}
+        self.admitted: list[Request] = []
+        self.preempted: list[Request] = []
+        self.failed: list[Request] = []
+        self.joined: list[Request] = []
+        self.left: list[Request] = []
+        self.steady_runs = False
+        self.cached_tokens = 0
+        self.wait_reason = 0
+        self.wake_s: float | None = None
+        self.new_blocks: list[tuple[Request, int, list[int]]] = []
+        self._kv.begin_step()
+
+    @property
+    def num_running(self) -> int:
+        """Unfinished requests in seats."""
+        return self._seats.num_running
+
+    @property
+    def num_seated(self) -> int:
+        """Seats taken, by rows that have ended but are held too."""
+        return self._seats.num_taken
+
+    @property
+    def num_free_blocks(self) -> int:
+        """KV blocks that can be handed out."""
+        return self._kv.pool.num_free
+
+    def next_free_slot(self, at_least: int = 0) -> int | None:
+        """The lowest free slot not below `at_least`, or None."""
+        return self._seats.next_free(at_least)
+
+    def wait(self, reason: str) -> None:
+        """Say why the head of the queue waits (see WAIT_REASONS)."""
+        self.wait_reason = WAIT_REASONS.index(reason)
+
+    def run_all(self, limit: int = UNLIMITED) -> None:
+        """Let every running request take its next tokens, at most `limit` each, in order, while the budget lasts.
+
+        A request that finds no KV block preempts: under ``fcfs`` the last of the running list, under ``priority`` the
+        least urgent; itself when that is the one.
+        """
+        if self._seats.tail:
+            self.joined = self._seats.join_steady()
+        if self._seats.steady.members:
+            self._run_steady()
+        if self._seats.tail:
+            self._run_tail(limit)
+        if self.preempted and not self.wait_reason:
+            self.wait_reason = _NO_BLOCKS
+
+    def admit(
+        self,
+        limit: int = UNLIMITED,
+        *,
+        request: Request | None = None,
+        whole: bool = False,
+        over_budget: bool = False,
+        slot: int | None = None,
+        reserve: int | None = None,
+    ) -> bool:
+        """Seat a waiting request (the queue's head) and schedule its first tokens; False when it must wait.
+
+        Args:
+            limit: most tokens for it in this step.
+            request: which one, when not the head.
+            whole: do not split it: it waits when its tokens exceed the budget left.
+            over_budget: let a whole prompt exceed the budget.
+            slot: the seat to take, when not the lowest free one.
+            reserve: KV blocks to take at once, whatever `kv_memory` says.
+        """
+        seats, kv = self._seats, self._kv
+        if seats.next_free() is None:
+            self.wait_reason = _NO_SEQS
+            return False
+        request = self.waiting.head() if request is None else request
+        hits = kv.lookup(request)
+        cached = len(hits) * kv.block_size
+        count = min(request.stored_tokens - cached, limit)
+        if count > self.budget and not over_budget:
+            if whole or self.budget <= 0:
+                self.wait_reason = _NO_TOKENS
+                return False
+            count = self.budget
+        reserved = kv.reservation(request) if reserve is None else reserve
+        if not kv.has_room(request, hits, reserved=reserved, idle=seats.num_taken == 0):
+            self.wait_reason = _NO_BLOCKS
+            return False
+        self._seat(request, hits, cached, count, reserved, slot)
+        return True
+
+    def _seat(
+        self, request: Request, hits: list[int], cached: int, count: int, reserved: int, slot: int | None
+    ) -> None:
+        if request is self.waiting.head():
+            self.waiting.pop()
+        else:
+            self.waiting.remove(request)
+        self._seats.sit(request, slot)
+        self._kv.admit(request, hits, cached + count, reserved)
+        request.stored_computed = cached
+        self.cached_tokens += cached
+        if request.admissions == 1:
+            request.num_cached_tokens = cached
+        if self._track:
+            self.new_blocks.append((request, 0, list(request.blocks)))
+        self._schedule(request, count)
+        self.admitted.append(request)
+
+    def _schedule(self, request: Request, count: int) -> None:
+        self.rows[request] = count
+        self.budget -= count
+
+    def _run_steady(self) -> None:
+        steady, kv = self._seats.steady, self._kv
+        if kv.paged:
+            needing = steady.needing_block()
+            if len(needing) > kv.pool.num_free:
+                self.left = self._seats.dissolve_steady()
+                return
+            if needing:
+                self._grow_steady(needing)
+        if kv.caching:
+            for request in steady.filling_block().values():
+                kv.decoded(request, request.offset + steady.clock + 1)
+        self.steady_runs = True
+        self.budget -= len(steady.members)
+
+    def _grow_steady(self, needing: dict[int, Request]) -> None:
+        allocate_one = self._kv.pool.allocate_one
+        if not self._track:
+            for request in needing.values():
+                request.blocks.append(allocate_one())
+            return
+        new_blocks = self.new_blocks
+        for request in needing.values():
+            block = allocate_one()
+            new_blocks.append((request, len(request.blocks), [block]))
+            request.blocks.append(block)
+
+    def _run_tail(self, limit: int) -> None:
+        tail = self._seats.tail
+        index = 0
+        while index < len(tail) and self.budget > 0:
+            request = tail[index]
+            count = min(request.stored_tokens - request.stored_computed, limit, self.budget)
+            if count <= 0 or self._grow(request, count):
+                if count > 0:
+                    self._schedule(request, count)
+                index += 1
+            else:
+                index -= self._make_room(request, index)
+
+    def _grow(self, request: Request, count: int) -> bool:
+        kv, held = self._kv, len(request.blocks)
+        computed = request.stored_computed
+        if kv.paged and not kv.grow(request, computed + count):
+            return False
+        if self._track and len(request.blocks) > held:
+            self.new_blocks.append((request, held, request.blocks[held:]))
+        if count == 1 and computed >= request.num_prompt_tokens and computed + 1 == request.stored_tokens:
+            if (computed + 1) % kv.block_size == 0:
+                kv.decoded(request, computed + 1)
+        else:
+            kv.publish(request, computed + count)
+        return True
+
+    def _make_room(self, request: Request, index: int) -> int:
+        """Preempt one request for the one at `index` of the tail; returns by how much the index shifts back."""
+        tail = self._seats.tail
+        victim = max([*self._seats.steady.members.values(), *tail], key=urgency) if self._priority else tail[-1]
+        ahead = victim.steady is None and victim in tail[:index]
+        self._preempt(victim)
+        return int(ahead)
+
+    def _preempt(self, victim: Request) -> None:
+        """Take a running request's seat and blocks; what it was given in this step goes back to the budget."""
+        count = self.rows.pop(victim, 0)
+        if victim.steady is not None:
+            self.left.append(victim)
+            count = int(self.steady_runs)
+        self.budget += count
+        computed = victim.num_computed_tokens
+        self._seats.vacate(victim)
+        if count:
+            self._kv.take_back(victim, computed)
+        victim.max_computed = max(victim.max_computed, computed)
+        if self._track:
+            self.new_blocks = [entry for entry in self.new_blocks if entry[0] is not victim]
+        self._kv.release(victim)
+        self._requeue(victim)
+
+    def _requeue(self, victim: Request) -> None:
+        never = self._kv.never_fits(victim)
+        victim.stored_computed = 0
+        self.preempted.append(victim)
+        victim.num_preemptions += 1
+        if never:
+            victim.status, victim.finish_reason = RequestStatus.FINISHED, FinishReason.ERROR
+            self.failed.append(victim)
+        else:
+            victim.status = RequestStatus.PREEMPTED
+            self.waiting.push_preempted(victim)

@@ -1,0 +1,19 @@
+"""Fixtures shared by all rooms' tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of public workloads and recordings; tests that need it skip where it is absent."""
+    path = Path(os.environ.get("BATCHSCOPE_DATA", ROOT.parent / "shared" / "data"))
+    if not path.is_dir():
+        pytest.skip(f"no data folder at {path}; set BATCHSCOPE_DATA")
+    return path
