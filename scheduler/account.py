@@ -9,6 +9,7 @@ import numpy as np
 
 from .plan import IntArray, StepPlan, StepShape
 from .request import Request
+from .steady import SteadyPrefix
 from .step import Step
 
 if TYPE_CHECKING:
@@ -55,24 +56,17 @@ def account(scheduler: Scheduler, step: Step) -> StepPlan:
     plan.step = scheduler.num_steps
     plan.layout = scheduler.layout
     _note_state(plan, step, scheduler)
-    sums = _advance_tail(plan, step)
-    steady = scheduler.seats.steady
-    plan.clock = steady.clock
-    context = 0
-    if step.steady_runs:
-        plan.num_steady = len(steady.members)
-        ending, eos_ends = steady.tick()
-        context = steady.context
-        plan.ending[:0], plan.eos_ends[:0] = ending, eos_ends
-    plan.prefill_tokens = sums.prefill
-    plan.decode_tokens = sums.decode + plan.num_steady
-    plan.recomputed_tokens = sums.recomputed
+    sums = _NO_ROWS
+    if step.changed:
+        sums = _advance_tail(plan, step)
+        _note_changes(plan, step)
+    context = _advance_steady(plan, scheduler.seats.steady) if step.steady_runs else 0
+    steady = plan.num_steady
+    plan.decode_tokens = sums.decode + steady
     plan.context_tokens = context + sums.context
-    plan.sampled = plan.num_steady + sums.sampled
-    plan.cols = sums.longest or 1
-    real = _real_shape(plan, sums, context, scheduler)
-    plan.real_shape = plan.shape = real
-    if scheduler.layout == "padded" and real.num_reqs:
+    plan.sampled = steady + sums.sampled
+    plan.shape = plan.real_shape = shape = _real_shape(plan, sums, context, scheduler)
+    if scheduler.padded and shape.num_reqs:
         _pad_rectangle(plan, sums, scheduler)
     elif scheduler.config.cudagraph_capture_sizes:
         _pad_to_graph(plan, scheduler.config.cudagraph_capture_sizes)
@@ -83,47 +77,58 @@ def account(scheduler: Scheduler, step: Step) -> StepPlan:
 def _note_state(plan: StepPlan, step: Step, scheduler: Scheduler) -> None:
     """What is so once the step is planned, before it runs."""
     seats, pool = scheduler.seats, scheduler.kv.pool
-    plan.waiting = len(scheduler.waiting)
-    plan.wait_reason = step.wait_reason if plan.waiting else 0
-    plan.slots_busy, plan.running = seats.num_taken, seats.num_running
-    plan.blocks_total, plan.blocks_cached = pool.usable, pool.num_cached
-    plan.blocks_used = pool.usable - pool.num_free
+    plan.waiting = waiting = len(scheduler.waiting)
+    plan.wait_reason = step.wait_reason if waiting else 0
+    plan.slots_busy = seats.num_taken
+    plan.running = len(seats.steady.members) + len(seats.tail) + len(seats.ending)
+    plan.blocks_total = total = pool.usable
+    plan.blocks_cached = pool.num_cached
+    plan.blocks_used = total - pool.num_free
+    plan.steady_blocks = step.steady_blocks
+
+
+def _note_changes(plan: StepPlan, step: Step) -> None:
     plan.cached_tokens = step.cached_tokens
     plan.admitted, plan.preempted = step.admitted, step.preempted
     plan.joined, plan.left, plan.new_blocks = step.joined, step.left, step.new_blocks
-    plan.tail, plan.ending, plan.eos_ends, plan.first_tokens = [], [], [], []
-    plan.finished, plan.dropped = [], []
-    plan.num_steady = plan.padding_prompt = plan.padding_finished = 0
-    plan.padding_graph = plan.padding_overrun = plan.padding_context = 0
-    plan.row_arrays = None
+
+
+def _advance_steady(plan: StepPlan, steady: SteadyPrefix) -> int:
+    """Advance the steady prefix; returns the KV positions that its rows read."""
+    plan.clock = steady.clock
+    plan.num_steady = len(steady.members)
+    ending, eos_ends = steady.tick()
+    if ending:
+        plan.ending = (*ending, *plan.ending)
+    if eos_ends:
+        plan.eos_ends = (*eos_ends, *plan.eos_ends)
+    return steady.context
 
 
 def _advance_tail(plan: StepPlan, step: Step) -> Sums:
     """Advance the rows outside the steady prefix; a row that catches up samples a token."""
-    if not step.rows:
-        return _NO_ROWS
     sums = Sums()
+    tail: list[tuple[Request, int, int, bool]] = []
+    sampling: list[Request] = []
     for request, count in step.rows.items():
         before = request.stored_computed
         sums.add(request, before, count)
         request.stored_computed = after = before + count
         samples = after == request.stored_tokens
-        plan.tail.append((request, before, count, samples))
+        tail.append((request, before, count, samples))
         if samples:
-            sums.sampled += 1
-            _sample(plan, request)
+            request.stored_tokens += 1
+            sampling.append(request)
+    sums.sampled = len(sampling)
+    plan.tail = tail
+    plan.first_tokens = [request for request in sampling if request.stored_tokens - request.num_prompt_tokens == 1]
+    plan.ending = [request for request in sampling if request.stored_tokens >= request.end_at]
+    plan.eos_ends = [
+        request for request in sampling if request.stored_tokens - request.num_prompt_tokens == request.eos_at
+    ]
+    plan.prefill_tokens, plan.recomputed_tokens = sums.prefill, sums.recomputed
+    plan.cols = sums.longest or 1
     return sums
-
-
-def _sample(plan: StepPlan, request: Request) -> None:
-    request.stored_tokens += 1
-    outputs = request.stored_tokens - request.num_prompt_tokens
-    if outputs == 1:
-        plan.first_tokens.append(request)
-    if request.stored_tokens >= request.end_at:
-        plan.ending.append(request)
-    if outputs == request.eos_at:
-        plan.eos_ends.append(request)
 
 
 def _real_shape(plan: StepPlan, sums: Sums, context: int, scheduler: Scheduler) -> StepShape:

@@ -50,7 +50,9 @@ class OutputChecker:
         if not plan.dropped:
             return rows.samples
         dropped = set(plan.dropped)
-        return rows.samples & np.array([request not in dropped for request in rows.requests])
+        kept: npt.NDArray[np.bool_] = np.array([request not in dropped for request in rows.requests])
+        kept &= rows.samples
+        return kept
 
     def _store(
         self, rows: PlanRows, sampled: TokenArray, positions: npt.NDArray[np.int64], keep: npt.NDArray[np.bool_],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,6 +105,7 @@ class StepPlan:
     """The decisions of one step, and what became of it (the last fields, filled in by `Scheduler.update`).
 
     ``prefill_tokens + decode_tokens + recomputed_tokens + sum of padding rows == computed_tokens``.
+    A plain class with defaults, so that a step in which nothing changes sets few fields.
 
     Attributes:
         step: number of the step, from 0; empty plans (nothing to run) do not count.
@@ -118,6 +119,7 @@ class StepPlan:
         padding_context: KV positions read (or stored) for padding in a padded rectangle; not rows.
         sampled: rows whose sampled token is kept.
         new_blocks: ``(request, logical index of the first, block ids)``, when the scheduler tracks blocks.
+        steady_blocks: the same for steady rows, one block each: ``(requests, logical indices, block ids)``.
         joined, left: requests that entered or left the steady prefix when this step was planned.
         first_tokens: requests whose first output this step samples.
         arrived, aborted: since the plan before.
@@ -130,35 +132,25 @@ class StepPlan:
         row_arrays: what `Scheduler.rows` built, if anybody asked.
     """
 
-    __slots__ = (
-        "step", "layout", "clock", "tail", "num_steady", "prefill_tokens", "decode_tokens", "recomputed_tokens",
-        "cached_tokens", "computed_tokens", "rows", "cols", "padding_prompt", "padding_finished", "padding_graph",
-        "padding_overrun", "padding_context", "context_tokens", "logits_rows", "sampled", "slots_busy", "running",
-        "waiting", "wait_reason", "blocks_used", "blocks_cached", "blocks_total", "admitted", "preempted",
-        "new_blocks", "joined", "left", "first_tokens", "arrived", "aborted", "ending", "eos_ends", "finished",
-        "dropped", "shape", "real_shape", "row_arrays",
-    )  # fmt: skip
-
     step: int
     layout: Layout
     clock: int
-    tail: list[tuple[Request, int, int, bool]]
-    num_steady: int
-    prefill_tokens: int
-    decode_tokens: int
-    recomputed_tokens: int
-    cached_tokens: int
-    computed_tokens: int
     rows: int
-    cols: int
-    padding_prompt: int
-    padding_finished: int
-    padding_graph: int
-    padding_overrun: int
-    padding_context: int
-    context_tokens: int
+    cols: int = 1
+    computed_tokens: int
     logits_rows: int
+    context_tokens: int
     sampled: int
+    decode_tokens: int
+    num_steady: int = 0
+    prefill_tokens: int = 0
+    recomputed_tokens: int = 0
+    cached_tokens: int = 0
+    padding_prompt: int = 0
+    padding_finished: int = 0
+    padding_graph: int = 0
+    padding_overrun: int = 0
+    padding_context: int = 0
     slots_busy: int
     running: int
     waiting: int
@@ -166,21 +158,30 @@ class StepPlan:
     blocks_used: int
     blocks_cached: int
     blocks_total: int
-    admitted: list[Request]
-    preempted: list[Request]
-    new_blocks: list[tuple[Request, int, list[int]]]
-    joined: list[Request]
-    left: list[Request]
-    first_tokens: list[Request]
-    arrived: list[Request]
-    aborted: list[Request]
-    ending: list[Request]
-    eos_ends: list[Request]
-    finished: list[Request]
-    dropped: list[Request]
+    tail: Sequence[tuple[Request, int, int, bool]] = ()
+    admitted: Sequence[Request] = ()
+    preempted: Sequence[Request] = ()
+    new_blocks: Sequence[tuple[Request, int, list[int]]] = ()
+    steady_blocks: tuple[list[Request], list[int], list[int]] | None = None
+    joined: Sequence[Request] = ()
+    left: Sequence[Request] = ()
+    first_tokens: Sequence[Request] = ()
+    arrived: Sequence[Request] = ()
+    aborted: Sequence[Request] = ()
+    ending: Sequence[Request] = ()
+    eos_ends: Sequence[Request] = ()
+    finished: Sequence[Request] = ()
+    dropped: Sequence[Request] = ()
     shape: StepShape
     real_shape: StepShape
-    row_arrays: PlanRows | None
+    row_arrays: PlanRows | None = None
+
+    def block_grants(self) -> Iterator[tuple[Request, int, list[int]]]:
+        """All new blocks: ``(request, logical index of the first, block ids)``."""
+        if self.steady_blocks is not None:
+            for request, index, block in zip(*self.steady_blocks, strict=True):
+                yield request, index, [block]
+        yield from self.new_blocks
 
     @property
     def empty(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -41,6 +41,7 @@ class Scheduler:
         self.config = config
         self.policy = kind(config)
         self.layout: Layout = kind.layout if config.layout == "auto" else config.layout
+        self.padded = self.layout == "padded"
         self.streams = not kind.holds
         """Whether tokens are delivered as they come; otherwise all at once when the request is released."""
         budget = config.max_num_batched_tokens if kind.budgeted else UNLIMITED
@@ -120,11 +121,10 @@ class Scheduler:
         """End an unfinished request from outside (an abort, a stop string); tokens in flight for it are dropped."""
         for plan in self._in_flight:
             if self._samples(plan, request):
-                plan.dropped.append(request)
+                plan.dropped = [*plan.dropped, request]
                 self._retract(request)
         self._end(request, reason)
-        if request.status is RequestStatus.FINISHED:
-            self._forget(request)
+        self._forget_all((request,))
 
     def schedule(self, now_s: float = 0.0) -> StepPlan:
         """Plan the next step. An empty plan means that nothing can run now: wait for results, arrivals or `wake_s`.
@@ -137,11 +137,12 @@ class Scheduler:
         step.begin(now_s)
         self.policy.plan(step)
         plan = account(self, step)
-        plan.arrived, self._arrived = self._arrived, []
-        plan.aborted, self._aborted = self._aborted, []
-        for request in step.failed:
-            plan.finished.append(request)
-            self._forget(request)
+        if self._arrived or self._aborted:
+            plan.arrived, self._arrived = self._arrived, []
+            plan.aborted, self._aborted = self._aborted, []
+        if step.failed:
+            plan.finished = step.failed
+            self._forget_all(step.failed)
         if not plan.empty:
             self.num_steps += 1
             self._in_flight.append(plan)
@@ -162,7 +163,7 @@ class Scheduler:
         rows = self.rows(plan)
         return rows.scheduled, rows.computed
 
-    def update(self, plan: StepPlan, token_ids: TokenArray | Sequence[int] | None = None) -> list[Request]:
+    def update(self, plan: StepPlan, token_ids: TokenArray | Sequence[int] | None = None) -> Sequence[Request]:
         """Take a step's results, oldest plan first; returns the requests that ended, in running order.
 
         Args:
@@ -173,18 +174,26 @@ class Scheduler:
         if not self._in_flight or self._in_flight[0] is not plan:
             raise RuntimeError("update takes plans in the order in which they were scheduled, once each")
         self._in_flight.popleft()
+        if plan.ending or plan.eos_ends or token_ids is not None:
+            self._end_all(plan, token_ids)
+        if self.seats.held and not self.seats.num_running:
+            self._release_batch(plan)
+        if self._late_aborts:
+            self._abort_late()
+        return plan.finished
+
+    def _end_all(self, plan: StepPlan, token_ids: TokenArray | Sequence[int] | None) -> None:
         ends = self._ends(plan, token_ids)
+        if not ends:
+            return
+        finished = list(plan.finished)
         for request, reason, outputs in ends:
             self._trim(request, outputs)
             self._end(request, reason)
             if request.status is RequestStatus.FINISHED or self.config.release == "request":
-                plan.finished.append(request)
-        if self.seats.held and not self.seats.num_running:
-            self._release_batch(plan)
-        for request in plan.finished:
-            self._forget(request)
-        self._abort_late()
-        return plan.finished
+                finished.append(request)
+        plan.finished = finished
+        self._forget_all(finished)
 
     def _refuse_if_never(self, request: Request) -> None:
         name, cap = f"request {request.request_id}", self.config.length_cap
@@ -225,17 +234,17 @@ class Scheduler:
             sampled = np.asarray(token_ids, dtype=np.int32)
             for request, outputs in self._outputs.take(plan, self.rows(plan), sampled, self.seats):
                 ends[request] = (FinishReason.STOP, outputs)
-        order = self._order(plan) if len(ends) > 1 else {}
         found = [(request, reason, outputs) for request, (reason, outputs) in ends.items()]
-        return sorted(found, key=lambda end: order[end[0]]) if order else found
+        if len(found) > 1:
+            tail = {row[0]: index for index, row in enumerate(plan.tail)}
+            found.sort(key=lambda end: self._place(end[0], tail))
+        return found
 
-    def _order(self, plan: StepPlan) -> dict[Request, tuple[int, int]]:
-        slot_order = self.policy.slot_order
-        order = {row[0]: (1, index) for index, row in enumerate(plan.tail)}
-        for request in [*plan.ending, *plan.eos_ends, *(plan.row_arrays.requests if plan.row_arrays else ())]:
-            if request not in order:
-                order[request] = (0, request.slot if slot_order else request.join_no)
-        return order
+    def _place(self, request: Request, tail: dict[Request, int]) -> tuple[int, int]:
+        """Sort key of running order within a plan: the steady rows, then its tail."""
+        if request in tail:
+            return 1, tail[request]
+        return 0, request.slot if self.policy.slot_order else request.join_no
 
     def _trim(self, request: Request, outputs: int) -> None:
         """Undo the row that a later plan, made before this end was known, holds for the request."""
@@ -244,7 +253,7 @@ class Scheduler:
                 later.padding_overrun += 1
                 later.decode_tokens -= 1
                 later.sampled -= 1
-                later.dropped.append(request)
+                later.dropped = [*later.dropped, request]
                 later.real_shape = later.real_shape.without_decode_row(request.num_computed_tokens)
             self._retract(request)
 
@@ -282,12 +291,12 @@ class Scheduler:
 
     def _release_batch(self, plan: StepPlan) -> None:
         """The batch is over: all its rows leave, those that are still owed their results as finished."""
-        for request in sorted(self.seats.held.values(), key=lambda held: held.slot):
-            owed = self.config.release == "batch" and request.finish_reason is not FinishReason.ABORT
+        held = sorted(self.seats.held.values(), key=lambda request: request.slot)
+        if self.config.release == "batch":
+            plan.finished = [*plan.finished, *(r for r in held if r.finish_reason is not FinishReason.ABORT)]
+        for request in held:
             self._leave(request)
-            if owed:
-                plan.finished.append(request)
-            self._forget(request)
+        self._forget_all(held)
 
     def _abort_late(self) -> None:
         if self._late_aborts and len(self._in_flight) <= 1:
@@ -296,8 +305,10 @@ class Scheduler:
                 if self._requests.get(request.request_id) is request:
                     self.abort(request.request_id)
 
-    def _forget(self, request: Request) -> None:
-        self._requests.pop(request.request_id, None)
+    def _forget_all(self, requests: Iterable[Request]) -> None:
+        for request in requests:
+            if request.status is RequestStatus.FINISHED:
+                self._requests.pop(request.request_id, None)
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless blocks, reference counts, queue, slots and sums are all consistent."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .config import SchedulerConfig
 
 UNLIMITED = 1 << 60
+SteadyBlocks = tuple[list[Request], list[int], list[int]]
 _NO_SEQS, _NO_TOKENS, _NO_BLOCKS, _CLOSED = (
     WAIT_REASONS.index(reason) for reason in ("seqs", "tokens", "blocks", "batch-closed")
 )
@@ -48,24 +49,32 @@ class Step:
         self._track = track_blocks
         self._priority = config.scheduling_policy == "priority"
         self._budget = budget
+        self.changed = True
+        """Whether anything but steady decodes happened in this step."""
         self.begin(0.0)
 
     def begin(self, now_s: float) -> None:
         """Forget the last step."""
         self.now_s = now_s
         self.budget = self._budget
+        self.steady_runs = False
+        self.wait_reason = 0
+        self.wake_s: float | None = None
+        self.steady_blocks: SteadyBlocks | None = None
+        if self.changed:
+            self._forget_changes()
+        self._kv.begin_step()
+
+    def _forget_changes(self) -> None:
+        self.changed = False
         self.rows: dict[Request, int] = {}
         self.admitted: list[Request] = []
         self.preempted: list[Request] = []
         self.failed: list[Request] = []
         self.joined: list[Request] = []
         self.left: list[Request] = []
-        self.steady_runs = False
-        self.cached_tokens = 0
-        self.wait_reason = 0
-        self.wake_s: float | None = None
         self.new_blocks: list[tuple[Request, int, list[int]]] = []
-        self._kv.begin_step()
+        self.cached_tokens = 0
 
     @property
     def num_running(self) -> int:
@@ -96,11 +105,13 @@ class Step:
         A request that finds no KV block preempts: under ``fcfs`` the last of the running list, under ``priority`` the
         least urgent; itself when that is the one.
         """
-        if self._seats.tail:
-            self.joined = self._seats.join_steady()
-        if self._seats.steady.members:
+        seats = self._seats
+        if seats.tail:
+            self.changed = True
+            self.joined = seats.join_steady()
+        if seats.steady.members:
             self._run_steady()
-        if self._seats.tail:
+        if seats.tail:
             self._run_tail(limit)
         if self.preempted and not self.wait_reason:
             self.wait_reason = _NO_BLOCKS
@@ -148,6 +159,7 @@ class Step:
     def _seat(
         self, request: Request, hits: list[int], cached: int, count: int, reserved: int, slot: int | None
     ) -> None:
+        self.changed = True
         if request is self.waiting.head():
             self.waiting.pop()
         else:
@@ -172,6 +184,7 @@ class Step:
         if kv.paged:
             needing = steady.needing_block()
             if len(needing) > kv.pool.num_free:
+                self.changed = True
                 self.left = self._seats.dissolve_steady()
                 return
             if needing:
@@ -183,15 +196,11 @@ class Step:
         self.budget -= len(steady.members)
 
     def _grow_steady(self, needing: dict[int, Request]) -> None:
-        allocate_one = self._kv.pool.allocate_one
-        if not self._track:
-            for request in needing.values():
-                request.blocks.append(allocate_one())
-            return
-        new_blocks = self.new_blocks
-        for request in needing.values():
-            block = allocate_one()
-            new_blocks.append((request, len(request.blocks), [block]))
+        requests = list(needing.values())
+        blocks = self._kv.pool.allocate(len(requests))
+        if self._track:
+            self.steady_blocks = (requests, [len(request.blocks) for request in requests], blocks)
+        for request, block in zip(requests, blocks, strict=True):
             request.blocks.append(block)
 
     def _run_tail(self, limit: int) -> None:
@@ -242,9 +251,15 @@ class Step:
             self._kv.take_back(victim, computed)
         victim.max_computed = max(victim.max_computed, computed)
         if self._track:
-            self.new_blocks = [entry for entry in self.new_blocks if entry[0] is not victim]
+            self._untrack(victim)
         self._kv.release(victim)
         self._requeue(victim)
+
+    def _untrack(self, victim: Request) -> None:
+        self.new_blocks = [entry for entry in self.new_blocks if entry[0] is not victim]
+        if self.steady_blocks is not None and victim in self.steady_blocks[0]:
+            kept = [entry for entry in zip(*self.steady_blocks, strict=True) if entry[0] is not victim]
+            self.steady_blocks = ([e[0] for e in kept], [e[1] for e in kept], [e[2] for e in kept])
 
     def _requeue(self, victim: Request) -> None:
         never = self._kv.never_fits(victim)
