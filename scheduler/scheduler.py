@@ -102,6 +102,10 @@ class Scheduler:
         self._arrived.append(request)
         self.waiting.push(request)
 
+    def find(self, request_id: str | int) -> Request | None:
+        """The request with this id that has not left yet."""
+        return self._requests.get(request_id)
+
     def abort(self, request_id: str | int) -> bool:
         """End a request at once, wherever it is; False when no unfinished request has this id.
 
