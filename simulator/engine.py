@@ -164,10 +164,10 @@ class SimulatedEngine:
             recorder.arrived(request, now_s)
         inbox.arrivals.clear()
         for request_id in inbox.aborts:
-            request = scheduler.find(request_id)
-            if request is not None and scheduler.abort(request_id):
-                recorder.aborted(request, now_s)
-                inbox.tell(request)
+            aborted = scheduler.find(request_id)
+            if aborted is not None and scheduler.abort(request_id):
+                recorder.aborted(aborted, now_s)
+                inbox.tell(aborted)
         inbox.aborts.clear()
 
     def _padding_s(self, plan: StepPlan, cost: StepCost) -> float:

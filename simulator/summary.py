@@ -1,0 +1,74 @@
+"""The figures of one simulated run: the metrics of its trace, and whether arrivals outran service."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from scheduler.plan import WAIT_REASONS
+from traces.trace import Trace
+from traces.workload import Workload
+
+from .load import Load
+from .run import run
+from .setup import System
+
+FIGURES = (
+    "policy", "layout", "requests", "finished", "steps", "makespan_s", "ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s",
+    "requests_per_s", "output_tokens_per_s", "slot_occupancy", "padding_fraction", "padding_s", "preemptions",
+    "recomputed_tokens", "cached_tokens", "saturated", "wall_s",
+)  # fmt: skip
+"""Fields of a run's record that every command shows, in this order; more may follow."""
+
+
+def run_record(system: System, workload: Workload, load: Load, **options: Any) -> dict[str, Any]:
+    """Run once and sum up; `wall_s` is how long that took on this machine. Options are those of `run`."""
+    start = time.perf_counter()
+    trace = run(system, workload, load, **options)
+    return record_of(trace, wall_s=time.perf_counter() - start)
+
+
+def record_of(trace: Trace, *, wall_s: float | None = None, slo: dict[str, float] | None = None) -> dict[str, Any]:
+    """A run's record, as JSON can hold it: the fields of `FIGURES` first."""
+    summary = trace.summary(slo)
+    known = {
+        "policy": trace.meta["policy"],
+        "layout": trace.meta["layout"],
+        **summary,
+        "saturated": saturated(trace),
+        "wall_s": wall_s,
+        "wait_s": wait_seconds(trace),
+        "extrapolated": trace.meta.get("extrapolation"),
+    }
+    return {name: known[name] for name in (*FIGURES, *(name for name in known if name not in FIGURES))}
+
+
+def saturated(trace: Trace) -> bool | None:
+    """Whether arrivals outran service: at the last arrival more requests waited than ran on average so far.
+
+    A stable server's queue is at most what its next turns take in; one that falls behind ends its arrivals with more
+    than a whole batch queued. None where there is no arrival rate: all came at once, or clients waited for answers.
+    """
+    arrivals = trace.column("requests", "arrival_s")
+    if len(arrivals) < 2 or trace.meta.get("load", {}).get("concurrency") is not None:
+        return None
+    first_s, last_s = float(arrivals.min()), float(arrivals.max())
+    if last_s <= first_s:
+        return None
+    steps = trace.columns("steps", ["t_start_s", "t_end_s", "running", "waiting"])
+    during = steps["t_start_s"] <= last_s
+    spans = (steps["t_end_s"] - steps["t_start_s"])[during]
+    if not during.any():
+        return False
+    running = float(np.dot(spans, steps["running"][during]) / spans.sum())
+    return bool(steps["waiting"][during][-1] > running)
+
+
+def wait_seconds(trace: Trace) -> dict[str, float]:
+    """Seconds in which the head of the queue waited, by reason."""
+    steps = trace.columns("steps", ["t_start_s", "t_end_s", "wait_reason"])
+    spans = steps["t_end_s"] - steps["t_start_s"]
+    totals = np.bincount(steps["wait_reason"], weights=spans, minlength=len(WAIT_REASONS))
+    return {name: float(total) for name, total in zip(WAIT_REASONS[1:], totals[1:], strict=True)}
