@@ -31,13 +31,14 @@ class Sums:
     def add(self, request: Request, before: int, count: int) -> None:
         """Count one row of `count` tokens after `before` computed ones."""
         after = before + count
-        again = min(max(request.max_computed - before, 0), count)
-        prompt = min(max(request.num_prompt_tokens - before - again, 0), count - again)
-        self.recomputed += again
-        self.prefill += prompt
-        self.decode += count - again - prompt
-        self.longest = max(self.longest, count)
-        self.width = max(self.width, after + request.pad)
+        if before >= request.max_computed and after <= request.num_prompt_tokens:
+            self.prefill += count
+        else:
+            self._add_by_kind(request, before, count)
+        if count > self.longest:
+            self.longest = count
+        if after + request.pad > self.width:
+            self.width = after + request.pad
         self.context += after
         if count == 1 and before:
             self.decode_rows += 1
@@ -45,6 +46,14 @@ class Sums:
         else:
             self.prefill_context += after
             self.prefill_pairs += count * before + count * (count + 1) // 2
+
+    def _add_by_kind(self, request: Request, before: int, count: int) -> None:
+        """Of a row's tokens, those computed before are recomputed; the rest belongs to the prompt or to the output."""
+        again = min(max(request.max_computed - before, 0), count)
+        prompt = min(max(request.num_prompt_tokens - before - again, 0), count - again)
+        self.recomputed += again
+        self.prefill += prompt
+        self.decode += count - again - prompt
 
 
 _NO_ROWS = Sums()
@@ -62,6 +71,7 @@ def account(scheduler: Scheduler, step: Step) -> StepPlan:
         _note_changes(plan, step)
     context = _advance_steady(plan, scheduler.seats.steady) if step.steady_runs else 0
     steady = plan.num_steady
+    plan.empty = not (steady or plan.tail)
     plan.decode_tokens = sums.decode + steady
     plan.context_tokens = context + sums.context
     plan.sampled = steady + sums.sampled
@@ -82,8 +92,8 @@ def _note_state(plan: StepPlan, step: Step, scheduler: Scheduler) -> None:
     plan.slots_busy = seats.num_taken
     plan.running = len(seats.steady.members) + len(seats.tail) + len(seats.ending)
     plan.blocks_total = total = pool.usable
-    plan.blocks_cached = pool.num_cached
-    plan.blocks_used = total - pool.num_free
+    plan.blocks_cached = cached = len(pool.cached)
+    plan.blocks_used = total - cached - len(pool.unhashed)
     plan.steady_blocks = step.steady_blocks
 
 
@@ -108,8 +118,8 @@ def _advance_steady(plan: StepPlan, steady: SteadyPrefix) -> int:
 def _advance_tail(plan: StepPlan, step: Step) -> Sums:
     """Advance the rows outside the steady prefix; a row that catches up samples a token."""
     sums = Sums()
-    tail: list[tuple[Request, int, int, bool]] = []
-    sampling: list[Request] = []
+    plan.tail = tail = []
+    sampling = []
     for request, count in step.rows.items():
         before = request.stored_computed
         sums.add(request, before, count)
@@ -117,18 +127,26 @@ def _advance_tail(plan: StepPlan, step: Step) -> Sums:
         samples = after == request.stored_tokens
         tail.append((request, before, count, samples))
         if samples:
-            request.stored_tokens += 1
             sampling.append(request)
-    sums.sampled = len(sampling)
-    plan.tail = tail
-    plan.first_tokens = [request for request in sampling if request.stored_tokens - request.num_prompt_tokens == 1]
-    plan.ending = [request for request in sampling if request.stored_tokens >= request.end_at]
-    plan.eos_ends = [
-        request for request in sampling if request.stored_tokens - request.num_prompt_tokens == request.eos_at
-    ]
+    if sampling:
+        _sample(plan, sampling)
+        sums.sampled = len(sampling)
     plan.prefill_tokens, plan.recomputed_tokens = sums.prefill, sums.recomputed
     plan.cols = sums.longest or 1
     return sums
+
+
+def _sample(plan: StepPlan, sampling: list[Request]) -> None:
+    plan.first_tokens, plan.ending, plan.eos_ends = first_tokens, ending, eos_ends = [], [], []
+    for request in sampling:
+        request.stored_tokens = tokens = request.stored_tokens + 1
+        outputs = tokens - request.num_prompt_tokens
+        if outputs == 1:
+            first_tokens.append(request)
+        if tokens >= request.end_at:
+            ending.append(request)
+        if outputs == request.eos_at:
+            eos_ends.append(request)
 
 
 def _real_shape(plan: StepPlan, sums: Sums, context: int, scheduler: Scheduler) -> StepShape:
@@ -138,7 +156,7 @@ def _real_shape(plan: StepPlan, sums: Sums, context: int, scheduler: Scheduler) 
     decode_rows = steady + sums.decode_rows
     return StepShape(
         "ragged", total, requests, requests, decode_rows, context + sums.decode_context, total - decode_rows,
-        sums.prefill_context, sums.prefill_pairs, scheduler.per_request, plan,
+        sums.prefill_context, sums.prefill_pairs, scheduler.per_request, plan.step,
     )  # fmt: skip
 
 
@@ -151,7 +169,7 @@ def _pad_to_graph(plan: StepPlan, sizes: tuple[int, ...]) -> None:
     plan.padding_graph = sizes[index] - real.computed_tokens
     plan.shape = StepShape(
         "ragged", sizes[index], real.num_reqs, real.logits_rows, real.decode_tokens, real.decode_context,
-        real.prefill_tokens, real.prefill_context, real.prefill_pairs, real._arrays, plan,
+        real.prefill_tokens, real.prefill_context, real.prefill_pairs, real._arrays, plan.step,
     )  # fmt: skip
 
 

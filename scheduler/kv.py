@@ -92,14 +92,14 @@ class KvManager:
         request.num_published = len(hits)
         self.publish(request, upto)
 
-    def grow(self, request: Request, upto: int) -> bool:
-        """Let a request hold tokens up to `upto`; False when the pool has too few blocks."""
-        more = self.blocks_for(upto) - len(request.blocks)
-        if more > 0:
-            if more > self.pool.num_free:
-                return False
-            request.blocks += self.pool.allocate(more)
-        return True
+    def grow(self, request: Request, upto: int) -> list[int] | None:
+        """Let a request hold tokens up to `upto`; the new blocks, or None when the pool has too few."""
+        more = -(-upto // self.block_size) - len(request.blocks)
+        if more > self.pool.num_free:
+            return None
+        blocks = self.pool.allocate(more)
+        request.blocks += blocks
+        return blocks
 
     def publish(self, request: Request, upto: int) -> None:
         """Offer the full blocks up to token `upto`, whose tokens are known, to later lookups."""

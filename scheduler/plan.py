@@ -80,10 +80,11 @@ class StepShape:
         return self._arrays(self._key)
 
     def without_decode_row(self, context: int) -> StepShape:
-        """The shape less one decode row that reads `context` KV positions."""
+        """The shape less one decode row that reads `context` KV positions (`per_request` keeps all rows)."""
         return StepShape(
             self.layout, self.computed_tokens - 1, self.num_reqs - 1, self.logits_rows - 1, self.decode_tokens - 1,
             self.decode_context - context, self.prefill_tokens, self.prefill_context, self.prefill_pairs,
+            self._arrays, self._key,
         )  # fmt: skip
 
     @classmethod
@@ -129,6 +130,7 @@ class StepPlan:
         dropped: requests whose sampled token was thrown away because they had already ended (in-flight rows).
         shape: the work as computed, padding included.
         real_shape: the work that the scheduled tokens alone would be.
+        empty: nothing runs in this step.
         row_arrays: what `Scheduler.rows` built, if anybody asked.
     """
 
@@ -175,6 +177,7 @@ class StepPlan:
     shape: StepShape
     real_shape: StepShape
     row_arrays: PlanRows | None = None
+    empty: bool
 
     def block_grants(self) -> Iterator[tuple[Request, int, list[int]]]:
         """All new blocks: ``(request, logical index of the first, block ids)``."""
@@ -182,8 +185,3 @@ class StepPlan:
             for request, index, block in zip(*self.steady_blocks, strict=True):
                 yield request, index, [block]
         yield from self.new_blocks
-
-    @property
-    def empty(self) -> bool:
-        """Nothing to run in this step."""
-        return self.num_steady == 0 and not self.tail

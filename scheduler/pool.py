@@ -19,8 +19,10 @@ class BlockPool:
 
     def __init__(self, num_blocks: int) -> None:
         self.usable = num_blocks - 1
-        self._stack = list(range(num_blocks - 1, NULL_BLOCK, -1))
-        self._lru: OrderedDict[int, None] = OrderedDict()
+        self.unhashed = list(range(num_blocks - 1, NULL_BLOCK, -1))
+        """Free blocks without a hash, a stack."""
+        self.cached: OrderedDict[int, None] = OrderedDict()
+        """Free blocks with a hash, least recently freed first."""
         self._hash_of: dict[int, bytes] = {}
         self._blocks_of: dict[bytes, dict[int, None]] = {}
         self._shared: dict[int, int] = {}
@@ -30,21 +32,21 @@ class BlockPool:
     @property
     def num_free(self) -> int:
         """Blocks that can be handed out, cached ones included (vLLM's meaning of free)."""
-        return len(self._stack) + len(self._lru)
+        return len(self.unhashed) + len(self.cached)
 
     @property
     def num_cached(self) -> int:
         """Free blocks that still answer lookups."""
-        return len(self._lru)
+        return len(self.cached)
 
     @property
     def num_used(self) -> int:
         """Blocks with at least one holder."""
-        return self.usable - len(self._stack) - len(self._lru)
+        return self.usable - len(self.unhashed) - len(self.cached)
 
     def allocate(self, count: int) -> list[int]:
         """Hand out `count` blocks; the caller has checked `num_free`."""
-        stack = self._stack
+        stack = self.unhashed
         if count <= len(stack):
             taken = stack[: -count - 1 : -1]
             del stack[len(stack) - count :]
@@ -55,22 +57,22 @@ class BlockPool:
 
     def allocate_one(self) -> int:
         """`allocate(1)[0]`, without the list."""
-        return self._stack.pop() if self._stack else self._evict()
+        return self.unhashed.pop() if self.unhashed else self._evict()
 
     def free(self, blocks: Iterable[int]) -> None:
         """Give back one reference to each block, in the given order: of the unhashed, the last is reused first;
         of the hashed, the first is evicted first."""
         if not self._hash_of:
-            self._stack.extend(blocks)
+            self.unhashed.extend(blocks)
             return
         self.version += 1
         for block in blocks:
             if block in self._shared:
                 self._drop_reference(block)
             elif block in self._hash_of:
-                self._lru[block] = None
+                self.cached[block] = None
             else:
-                self._stack.append(block)
+                self.unhashed.append(block)
 
     def publish(self, block: int, digest: bytes) -> None:
         """Let lookups of `digest` find this used block."""
@@ -95,15 +97,15 @@ class BlockPool:
 
     def num_idle(self, blocks: Iterable[int]) -> int:
         """How many of these blocks lie in the free queue now."""
-        lru = self._lru
+        lru = self.cached
         return sum(block in lru for block in blocks)
 
     def take_hits(self, blocks: Iterable[int]) -> None:
         """Add a holder to each block, taking idle ones out of the free queue."""
         self.version += 1
         for block in blocks:
-            if block in self._lru:
-                del self._lru[block]
+            if block in self.cached:
+                del self.cached[block]
             else:
                 self._shared[block] = self._shared.get(block, 1) + 1
 
@@ -112,7 +114,7 @@ class BlockPool:
         return block in self._hash_of
 
     def _evict(self) -> int:
-        block, _ = self._lru.popitem(last=False)
+        block, _ = self.cached.popitem(last=False)
         self._forget(block)
         self.version += 1
         return block
@@ -135,15 +137,15 @@ class BlockPool:
         for blocks in holders:
             for block in blocks:
                 counts[block] = counts.get(block, 0) + 1
-        free = self._stack + list(self._lru)
+        free = self.unhashed + list(self.cached)
         problems = {
             "a free block is listed twice": len(set(free)) != len(free),
             "a block is both free and held": bool(set(free) & set(counts)),
             "free + cached + used is not the total": len(free) + len(counts) != self.usable,
             "reference counts differ from the holders": self._shared != {b: n for b, n in counts.items() if n > 1},
             "the null block or an unknown block is in play": any(not 0 < b <= self.usable for b in [*free, *counts]),
-            "an unhashed block waits in the cache": any(b not in self._hash_of for b in self._lru),
-            "a hashed block lies on the free stack": any(b in self._hash_of for b in self._stack),
+            "an unhashed block waits in the cache": any(b not in self._hash_of for b in self.cached),
+            "a hashed block lies on the free stack": any(b in self._hash_of for b in self.unhashed),
             "the two hash tables disagree": self._hash_of
             != {b: digest for digest, twins in self._blocks_of.items() for b in twins},
         }

@@ -87,7 +87,9 @@ class Scheduler:
 
     def add(self, request: Request, now_s: float = 0.0) -> None:
         """Queue a request; raises RequestRefused when it could never run."""
-        self._refuse_if_never(request)
+        self.refuse_if_never(request)
+        if request.request_id in self._requests:
+            raise RequestRefused(f"request {request.request_id}: another unfinished request has this id")
         request.index = self._num_added
         self._num_added += 1
         request.queued_s = now_s
@@ -101,6 +103,23 @@ class Scheduler:
         self._outputs.watch(request.stop_token_ids)
         self._arrived.append(request)
         self.waiting.push(request)
+
+    def refuse_if_never(self, request: Request) -> None:
+        """Raise RequestRefused, with what would let it in, for a request that could never run."""
+        name, cap = f"request {request.request_id}", self.config.length_cap
+        if request.num_prompt_tokens < 1 or request.max_tokens < 1:
+            raise RequestRefused(f"{name}: prompt and max_tokens must be at least 1 token")
+        if request.min_tokens > request.max_tokens:
+            raise RequestRefused(f"{name}: min_tokens {request.min_tokens} exceeds max_tokens {request.max_tokens}")
+        if request.num_prompt_tokens >= cap:
+            raise RequestRefused(
+                f"{name}: its prompt of {request.num_prompt_tokens} tokens leaves no room for output; shorten it to "
+                f"{cap - 1} or raise max_model_len to at least {request.num_prompt_tokens + 1}"
+            )
+        refusal = self.policy.refuse(request)
+        if refusal is not None:
+            raise refusal
+        self.kv.refuse_if_never(request)
 
     def find(self, request_id: str | int) -> Request | None:
         """The request with this id that has not left yet."""
@@ -162,10 +181,16 @@ class Scheduler:
             plan.row_arrays = plan_rows(plan, self.seats.steady, slot_order=self.policy.slot_order)
         return plan.row_arrays
 
-    def per_request(self, plan: StepPlan) -> tuple[IntArray, IntArray]:
-        """`(num_scheduled_tokens, num_computed_tokens before)` of a plan's rows, each ``(requests,)``."""
-        rows = self.rows(plan)
-        return rows.scheduled, rows.computed
+    def per_request(self, step: int) -> tuple[IntArray, IntArray]:
+        """`(num_scheduled_tokens, num_computed_tokens before)` of a step in flight, each ``(requests,)``.
+
+        By number: a plan's shape must not refer back to the plan, or each would wait for the garbage collector.
+        """
+        for plan in self._in_flight:
+            if plan.step == step:
+                rows = self.rows(plan)
+                return rows.scheduled, rows.computed
+        raise RuntimeError(f"step {step} is not in flight")
 
     def update(self, plan: StepPlan, token_ids: TokenArray | Sequence[int] | None = None) -> Sequence[Request]:
         """Take a step's results, oldest plan first; returns the requests that ended, in running order.
@@ -198,24 +223,6 @@ class Scheduler:
                 finished.append(request)
         plan.finished = finished
         self._forget_all(finished)
-
-    def _refuse_if_never(self, request: Request) -> None:
-        name, cap = f"request {request.request_id}", self.config.length_cap
-        if request.num_prompt_tokens < 1 or request.max_tokens < 1:
-            raise RequestRefused(f"{name}: prompt and max_tokens must be at least 1 token")
-        if request.min_tokens > request.max_tokens:
-            raise RequestRefused(f"{name}: min_tokens {request.min_tokens} exceeds max_tokens {request.max_tokens}")
-        if request.num_prompt_tokens >= cap:
-            raise RequestRefused(
-                f"{name}: its prompt of {request.num_prompt_tokens} tokens leaves no room for output; shorten it to "
-                f"{cap - 1} or raise max_model_len to at least {request.num_prompt_tokens + 1}"
-            )
-        if request.request_id in self._requests:
-            raise RequestRefused(f"{name}: another unfinished request has this id")
-        refusal = self.policy.refuse(request)
-        if refusal is not None:
-            raise refusal
-        self.kv.refuse_if_never(request)
 
     def _set_ending_aside(self) -> None:
         """Requests whose last token by length is in flight must not run again."""

@@ -10,6 +10,9 @@ from .request import Request, RequestStatus, TokenArray
 from .steady import SteadyPrefix
 
 
+_NOBODY: list[Request] = []
+
+
 class Seats:
     """Slots and their holders.
 
@@ -89,6 +92,8 @@ class Seats:
                 break
             self.steady.join(request)
             joined += 1
+        if not joined:
+            return _NOBODY
         moved = self.tail[:joined]
         del self.tail[:joined]
         return moved

@@ -172,18 +172,15 @@ class Step:
             request.num_cached_tokens = cached
         if self._track:
             self.new_blocks.append((request, 0, list(request.blocks)))
-        self._schedule(request, count)
-        self.admitted.append(request)
-
-    def _schedule(self, request: Request, count: int) -> None:
         self.rows[request] = count
         self.budget -= count
+        self.admitted.append(request)
 
     def _run_steady(self) -> None:
         steady, kv = self._seats.steady, self._kv
         if kv.paged:
             needing = steady.needing_block()
-            if len(needing) > kv.pool.num_free:
+            if len(needing) > len(kv.pool.unhashed) and len(needing) > kv.pool.num_free:
                 self.changed = True
                 self.left = self._seats.dissolve_steady()
                 return
@@ -209,26 +206,36 @@ class Step:
         while index < len(tail) and self.budget > 0:
             request = tail[index]
             count = min(request.stored_tokens - request.stored_computed, limit, self.budget)
-            if count <= 0 or self._grow(request, count):
-                if count > 0:
-                    self._schedule(request, count)
+            if count <= 0:
+                index += 1
+            elif self._grow(request, count):
+                self.rows[request] = count
+                self.budget -= count
                 index += 1
             else:
                 index -= self._make_room(request, index)
 
     def _grow(self, request: Request, count: int) -> bool:
-        kv, held = self._kv, len(request.blocks)
-        computed = request.stored_computed
-        if kv.paged and not kv.grow(request, computed + count):
-            return False
-        if self._track and len(request.blocks) > held:
-            self.new_blocks.append((request, held, request.blocks[held:]))
-        if count == 1 and computed >= request.num_prompt_tokens and computed + 1 == request.stored_tokens:
-            if (computed + 1) % kv.block_size == 0:
-                kv.decoded(request, computed + 1)
-        else:
-            kv.publish(request, computed + count)
+        """Give a running request the blocks for its next tokens; False when there are too few."""
+        kv = self._kv
+        upto = request.stored_computed + count
+        if kv.paged and upto > len(request.blocks) * kv.block_size:
+            more = kv.grow(request, upto)
+            if more is None:
+                return False
+            if self._track:
+                self.new_blocks.append((request, len(request.blocks) - len(more), more))
+        if kv.caching:
+            self._offer(request, count, upto)
         return True
+
+    def _offer(self, request: Request, count: int, upto: int) -> None:
+        """Let later lookups find the blocks that these tokens fill."""
+        decode = count == 1 and upto > request.num_prompt_tokens and upto == request.stored_tokens
+        if not decode:
+            self._kv.publish(request, upto)
+        elif upto % self._kv.block_size == 0:
+            self._kv.decoded(request, upto)
 
     def _make_room(self, request: Request, index: int) -> int:
         """Preempt one request for the one at `index` of the tail; returns by how much the index shifts back."""

@@ -131,7 +131,7 @@ def refuse_early(system: System, workload: Workload) -> None:
     lengths = sorted({(int(p), int(o)) for p, o in zip(workload.prompt_tokens, outputs, strict=True)})
     for prompt, limit in _extremes(lengths):
         try:
-            probe.add(Request("probe", prompt, limit))
+            probe.refuse_if_never(Request("probe", prompt, limit))
         except RequestRefused:
             _name_first_refused(system, workload)
 
@@ -148,9 +148,7 @@ def _extremes(lengths: list[tuple[int, int]]) -> list[tuple[int, int]]:
 def _name_first_refused(system: System, workload: Workload) -> None:
     probe = Scheduler(system.config)
     for index in range(len(workload)):
-        request = workload.request(index)
         try:
-            probe.add(request)
+            probe.refuse_if_never(workload.request(index))
         except RequestRefused as refusal:
             raise InputError(str(refusal), path=workload.name) from refusal
-        probe.abort(request.request_id)

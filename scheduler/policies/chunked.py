@@ -16,14 +16,14 @@ class Chunked(Policy):
 
     def plan(self, step: Step) -> None:
         """Running requests, then admissions while budget, slots and blocks last (none after a preemption)."""
+        limit = UNLIMITED
         threshold = self.config.long_prefill_token_threshold
-        alone = step.num_running + len(step.waiting) <= 1
-        limit = threshold if threshold and not alone else UNLIMITED
+        if threshold and step.num_running + len(step.waiting) > 1:
+            limit = threshold
         step.run_all(limit)
-        if step.preempted:
-            return
-        while len(step.waiting) and step.admit(limit, whole=self._whole(step.waiting.head())):
-            pass
+        while not step.preempted and len(step.waiting):
+            if not step.admit(limit, whole=self._whole(step.waiting.head())):
+                break
 
     def _whole(self, request: Request) -> bool:
         # vLLM never splits with chunking off, so there a preempted request that outgrew the budget blocks the queue

@@ -1,0 +1,279 @@
+"""Terminal manners shared by all commands: common options, printing, progress, files written whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import errno
+import json
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import click
+
+from scheduler.errors import ConfigError, UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Render = Callable[["Console"], None]
+
+PIPED_WIDTH = 200
+"""Columns when standard output is no terminal: wide enough that tables are not cut."""
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+def common_options(command: Command) -> Command:
+    """Add ``--json`` (`as_json`), ``--out`` (`out`), ``--seed`` (`seed`) and ``--config`` to a click command."""
+    for option in (
+        click.option(
+            "--config",
+            type=click.Path(dir_okay=False),
+            is_eager=True,
+            expose_value=False,
+            callback=_load_config,
+            help="YAML file with values for these options; flags win over it.",
+        ),
+        click.option(
+            "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all randomness."
+        ),
+        click.option("--out", type=click.Path(), default=None, help="Also write the result to this file."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables."),
+    ):
+        command = option(command)
+    return command
+
+
+def emit(result: object, *, as_json: bool, out: str | Path | None, render: Render) -> None:
+    """Show a result: one JSON document or `render`'s tables on stdout, and the same data in the file `out`.
+
+    Args:
+        result: what JSON can hold (no NaN); a list of flat dicts can also go to a ``.csv`` file.
+        as_json: print JSON, nothing else.
+        out: file to write besides; CSV when its name ends in ``.csv``, else JSON. Written atomically.
+        render: prints the human form on the rich console it is given.
+
+    Raises:
+        ConfigError: `out` is a ``.csv`` and the result is no table.
+        UserError: the disk is full or the file cannot be written.
+    """
+    if out is not None:
+        _write_result(result, Path(out))
+    with _stdout_guard():
+        if as_json:
+            sys.stdout.write(_dumps(result) + "\n")
+        else:
+            render(stdout_console())
+        sys.stdout.flush()
+
+
+def stdout_console() -> Console:
+    """A rich console on stdout: colours and the terminal's width on a terminal, plain and wide when piped."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
+
+
+class Progress(Protocol):
+    """What `progress` hands out."""
+
+    def advance(self, amount: float = 1) -> None:
+        """Count `amount` more units as done."""
+
+
+@contextmanager
+def progress(label: str, total: float | None) -> Iterator[Progress]:
+    """A progress bar on stderr while the block runs; silent when stderr is no terminal. `total` None: a spinner."""
+    if not sys.stderr.isatty():
+        yield _Silent()
+        return
+    from rich.console import Console
+    from rich.progress import Progress as RichProgress
+
+    with RichProgress(console=Console(stderr=True), transient=True) as bar:
+        yield _Bar(bar, bar.add_task(label, total=total))
+
+
+@contextmanager
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary sibling of `path` to write to; it takes the place of `path` when the block ends well.
+
+    On any failure, Ctrl-C included, the temporary file (or folder) is removed and `path` is as it was. What already
+    exists as a device or a pipe (``/dev/stdout``) is written directly.
+
+    Raises:
+        UserError: `path` is a directory, its folder is missing or not writable, or the disk is full.
+    """
+    target = Path(os.path.realpath(path))
+    if _is_special(Path(path)):
+        with _write_errors(path):
+            yield Path(path)
+        return
+    _check_target(Path(path), target)
+    temporary = target.with_name(f".{target.stem}.{os.getpid()}.tmp{target.suffix}")
+    try:
+        with _write_errors(path):
+            yield temporary
+            os.replace(temporary, target)
+    except BaseException:
+        _remove(temporary)
+        raise
+
+
+def _load_config(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is None:
+        return
+    names = _option_names(ctx.command, param)
+    defaults: dict[str, Any] = {}
+    for key, setting in _read_yaml(value).items():
+        option = names.get(str(key).replace("-", "_"))
+        if option is None:
+            raise _unknown_key(value, str(key), names)
+        if setting is not None and option.name is not None:
+            defaults[option.name] = _as_option_value(value, str(key), setting, option)
+    ctx.default_map = {**(ctx.default_map or {}), **defaults}
+
+
+def _option_names(command: click.Command, config: click.Parameter) -> dict[str, click.Parameter]:
+    """Every spelling a YAML key may have -> its parameter."""
+    names: dict[str, click.Parameter] = {}
+    for param in command.params:
+        if param is config:
+            continue
+        for spelling in [param.name or "", *param.opts]:
+            if spelling.startswith("--") or not spelling.startswith("-"):
+                names[spelling.lstrip("-").replace("-", "_")] = param
+    return names
+
+
+def _read_yaml(path: str) -> Mapping[object, Any]:
+    import yaml
+
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"{path}: cannot read the configuration: {reason}") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = path if mark is None else f"{path}, line {mark.line + 1}"
+        raise ConfigError(f"{where}: not valid YAML: {getattr(error, 'problem', None) or 'syntax error'}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected 'option: value' lines, found a {type(content).__name__}")
+    return content
+
+
+def _unknown_key(path: str, key: str, names: Mapping[str, object]) -> ConfigError:
+    near = difflib.get_close_matches(key.replace("-", "_"), names, n=1, cutoff=0.5)
+    hint = f" (did you mean {near[0].replace('_', '-')!r}?)" if near else ""
+    return ConfigError(f"{path}: unknown key {key!r}{hint}")
+
+
+def _as_option_value(path: str, key: str, setting: object, option: click.Parameter) -> object:
+    """A YAML value as click takes it: a list becomes ``a,b`` for an option that takes one comma-separated text."""
+    if isinstance(setting, dict):
+        raise ConfigError(f"{path}: {key!r} is a group of settings; expected one value")
+    if isinstance(setting, list) and not option.multiple and option.nargs == 1:
+        return ",".join(str(item) for item in setting)
+    return setting
+
+
+def _dumps(result: object) -> str:
+    return json.dumps(result, indent=2, allow_nan=False, ensure_ascii=False)
+
+
+def _write_result(result: object, path: Path) -> None:
+    rows = _flat_rows(result) if path.suffix.lower() == ".csv" else None
+    if path.suffix.lower() == ".csv" and rows is None:
+        raise ConfigError(f"{path}: this result is not a flat table; give a name that ends in .json")
+    with atomic_path(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+        if rows is None:
+            file.write(_dumps(result) + "\n")
+        else:
+            columns = list(dict.fromkeys(name for row in rows for name in row))
+            writer = csv.DictWriter(file, columns, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def _flat_rows(result: object) -> Sequence[Mapping[str, Any]] | None:
+    """`result` if it is a list of dicts of plain values, else None."""
+    if not isinstance(result, list) or not all(isinstance(row, dict) for row in result):
+        return None
+    if any(isinstance(value, (dict, list, tuple)) for row in result for value in row.values()):
+        return None
+    return result
+
+
+@contextmanager
+def _stdout_guard() -> Iterator[None]:
+    """A full disk behind stdout is a user's error; a reader that went away (``| head``) ends us quietly."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL | {errno.EPIPE}:
+            raise
+        # what is still buffered must not fail again when Python flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.EPIPE:
+            sys.exit(0)
+        raise UserError("no space left on device while writing standard output") from error
+
+
+class _Silent:
+    def advance(self, amount: float = 1) -> None:
+        """Nothing to show."""
+
+
+class _Bar:
+    def __init__(self, bar: Any, task: Any) -> None:
+        self._bar, self._task = bar, task
+
+    def advance(self, amount: float = 1) -> None:
+        """Move the bar."""
+        self._bar.advance(self._task, amount)
+
+
+def _is_special(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _check_target(path: Path, target: Path) -> None:
+    if target.is_dir():
+        raise UserError(f"{path} is a directory; expected the name of a file to write")
+    if not target.parent.is_dir():
+        raise UserError(f"cannot write {path}: there is no folder {path.parent}")
+    if not os.access(target.parent, os.W_OK):
+        raise UserError(f"cannot write {path}: no permission to write in {path.parent}")
+
+
+@contextmanager
+def _write_errors(path: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise UserError(f"no space left on device while writing {path}") from error
+        if error.errno in {errno.EROFS, errno.EFBIG, errno.ENAMETOOLONG}:
+            raise UserError(f"cannot write {path}: {error.strerror}") from error
+        raise
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
