@@ -19,6 +19,10 @@ from .store import CHUNK_ROWS, NAMES, Columns, read_rows, row_chunks
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_ENCODINGS = {"d": "BYTE_STREAM_SPLIT", "q": "DELTA_BINARY_PACKED", "i": "DELTA_BINARY_PACKED",
+              "h": "DELTA_BINARY_PACKED"}  # fmt: skip
+"""Type -> Parquet encoding: with these a steps table is written in half the time of dictionaries, and is smaller."""
+
 
 def to_parquet(path: Path, last_step: int) -> None:
     """Turn every row file of a trace into a Parquet file (zstd); each goes only when its successor is in place.
@@ -36,7 +40,7 @@ def to_parquet(path: Path, last_step: int) -> None:
         "requests": (schema.REQUESTS, _requests(path)),
     }
     for name, (table, chunks) in tables.items():
-        _write(path / f"{name}.parquet", _arrow_schema(path, table), chunks)
+        _write(path / f"{name}.parquet", table, _arrow_schema(path, table), chunks)
         if name != "steps":
             (path / f"{name}.rows").unlink()
     (path / "tokens.rows").unlink()
@@ -136,13 +140,21 @@ def _arrow_schema(path: Path, table: Table) -> pa.Schema:
     return pa.schema(fields, metadata={"schema_version": str(schema.SCHEMA_VERSION), **codes})
 
 
-def _write(path: Path, arrow_schema: pa.Schema, chunks: Iterator[dict[str, Any]]) -> None:
+def _write(path: Path, table: Table, arrow_schema: pa.Schema, chunks: Iterator[dict[str, Any]]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    encodings = {column.name: _ENCODINGS[column.code] for column in table.columns}
     with (
         atomic_path(path) as temporary,
-        pq.ParquetWriter(temporary, arrow_schema, compression="zstd", compression_level=1) as writer,
+        pq.ParquetWriter(
+            temporary,
+            arrow_schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=False,
+            column_encoding=encodings,
+        ) as writer,
     ):
         for columns in chunks:
             writer.write_batch(pa.record_batch([columns[name] for name in arrow_schema.names], schema=arrow_schema))

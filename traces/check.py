@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,11 +105,11 @@ def _with_last_of(before: Columns | None, steps: Columns) -> Columns:
 
 def _check_step_rows(report: _Report, steps: Columns) -> None:
     number = steps["step"]
-    parts = sum(steps[name].astype(np.int64) for name in _parts())
+    parts = np.stack([steps[name] for name in _parts()]).sum(axis=0, dtype=np.int64)
     computed, running, busy, seats = (steps[n] for n in ("computed_tokens", "running", "slots_busy", "slots_total"))
     blocks = steps["blocks_used"] + steps["blocks_cached"]
     report.rows("prefill + decode + recomputed + padding = computed", "step", number, parts != computed,
-                parts=np.asarray(parts), computed=computed)  # fmt: skip
+                parts=parts, computed=computed)  # fmt: skip
     report.rows("running <= slots", "step", number, running > seats, running=running, slots=seats)
     report.rows("busy slots <= slots", "step", number, busy > seats, busy=busy, slots=seats)
     report.rows("blocks used + cached <= total", "step", number, blocks > steps["blocks_total"],
@@ -159,7 +160,7 @@ def _check_requests(report: _Report, requests: Columns, *, streams: bool) -> Non
 
 def _pairs(times: tuple[str, ...], requests: Columns) -> Iterator[tuple[str, str]]:
     """Neighbours in the order of events; and what must hold across ones that may be missing."""
-    yield from zip(times, times[1:], strict=False)
+    yield from pairwise(times)
     yield from (("queued_s", "finished_s"), ("scheduled_s", "finished_s"))
 
 
@@ -181,13 +182,13 @@ def _check_apart(report: _Report, law: str, spans: Columns, owner: npt.NDArray[A
                 other_request=spans["request"][order][:-1], slot=spans["slot"][order][1:])  # fmt: skip
 
 
-def _check_totals(
-    report: _Report, trace: Trace, totals: dict[str, int], requests: Columns, spans: Columns
-) -> None:
+def _check_totals(report: _Report, trace: Trace, totals: dict[str, int], requests: Columns, spans: Columns) -> None:
     output = requests["output_tokens"].astype(np.int64)
     if trace.meta.get("streams", True):
         gaps = int(trace.column("gaps", "count").sum(dtype=np.int64))
-        report.equal("N tokens delivered give N - 1 gaps", gaps=gaps, tokens_less_one=int(np.maximum(output - 1, 0).sum()))
+        report.equal(
+            "N tokens delivered give N - 1 gaps", gaps=gaps, tokens_less_one=int(np.maximum(output - 1, 0).sum())
+        )
     if np.isin(requests["finish_reason"], _ABNORMAL).any():
         return
     scheduled = totals["prefill_tokens"] + totals["decode_tokens"] + totals["recomputed_tokens"]

@@ -179,12 +179,23 @@ def _unknown_key(path: str, key: str, names: Mapping[str, object]) -> ConfigErro
 
 
 def _as_option_value(path: str, key: str, setting: object, option: click.Parameter) -> object:
-    """A YAML value as click takes it: a list becomes ``a,b`` for an option that takes one comma-separated text."""
+    """A YAML value as click takes it: a list becomes ``a,b`` for an option that takes one comma-separated text, a
+    mapping ``name=a,b`` for one that may be given several times.
+    """
+    if isinstance(setting, dict) and option.multiple:
+        return [f"{name}={_as_text(value)}" for name, value in setting.items()]
     if isinstance(setting, dict):
         raise ConfigError(f"{path}: {key!r} is a group of settings; expected one value")
     if isinstance(setting, list) and not option.multiple and option.nargs == 1:
         return ",".join(str(item) for item in setting)
     return setting
+
+
+def _as_text(value: object) -> str:
+    """A value in ``name=value``: a list with commas, a list within it with ``+``."""
+    if not isinstance(value, list):
+        return str(value)
+    return ",".join("+".join(map(str, item)) if isinstance(item, list) else str(item) for item in value)
 
 
 def _dumps(result: object) -> str:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.errors import UserError
+
 from . import schema
 from .console import atomic_path
 from .schema import CODES, PREEMPTED, QUEUED, SPAN_KINDS
@@ -38,17 +40,19 @@ _COUNTED = {
 
 
 def export_csv(trace: Trace, out: str | Path) -> None:
-    """Write a folder with one CSV file a table; codes as names, nan as nothing. Replaces a folder made before.
+    """Write one CSV file a table into the folder `out`; codes as names, nan as nothing. Each file appears whole.
 
     Raises:
-        UserError: the disk is full, or something else stands in the way.
+        UserError: the disk is full, or the folder cannot be made.
     """
-    tables = [*CSV_TABLES, *(("plans", "blocks") if trace.meta.get("plans") else ())]
     folder = Path(out)
-    with atomic_path(folder / ".") if folder.is_dir() else atomic_path(folder) as temporary:
-        temporary.mkdir()
-        for table in tables:
-            _write_csv(trace, table, temporary / f"{table}.csv")
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {folder}: {error.strerror}") from error
+    for table in [*CSV_TABLES, *(("plans", "blocks") if trace.meta.get("plans") else ())]:
+        with atomic_path(folder / f"{table}.csv") as temporary:
+            _write_csv(trace, table, temporary)
 
 
 def export_chrome(trace: Trace, out: str | Path) -> None:

@@ -37,7 +37,7 @@ PERCENTILES = (50, 90, 95, 99)
 SLO_FIELDS = ("ttft_s", "tpot_s", "e2e_s")
 
 _STEP_SUMS = ("preempted", "recomputed_tokens", "cached_tokens", "computed_tokens", "padding_s", "padding_context")
-_STEP_COLUMNS = ("t_start_s", "t_end_s", "slots_busy", "slots_total", "blocks_used", "blocks_total")
+_STEP_COLUMNS = ("t_start_s", "t_end_s", "running", "slots_total", "blocks_used", "blocks_total")
 _SERVED = (FINISH_REASONS.index("stop"), FINISH_REASONS.index("length"))
 
 
@@ -200,7 +200,7 @@ class _StepTotals:
         for name, peak in self._peaks.items():
             self._peaks[name] = max(peak, int(steps[name].max()))
         weights = step_weights(steps["t_start_s"], steps["t_end_s"], self.end_s)
-        self._busy_s += float((weights * steps["slots_busy"]).sum())
+        self._busy_s += float((weights * steps["running"]).sum())
         self._blocks_s += float((weights * steps["blocks_used"]).sum())
         self.end_s = float(steps["t_end_s"][-1])
 

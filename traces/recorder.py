@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from scheduler.request import FinishReason, RequestStatus
+from scheduler.request import FinishReason, Request, RequestStatus
 
 from . import schema
 from .archive import to_parquet
@@ -24,7 +24,6 @@ from .store import NAMES, RowFile, describe_tables, lock, prepare_folder, remove
 
 if TYPE_CHECKING:
     from scheduler.plan import StepPlan
-    from scheduler.request import Request
 
     from .trace import Trace
 
@@ -96,7 +95,7 @@ class TraceRecorder:
         self._temporary = path is None
         self.path = Path(tempfile.mkdtemp(prefix="batchscope-", suffix=".trace") if path is None else path)
         self._finalizer = weakref.finalize(self, remove_folder, str(self.path), os.getpid()) if path is None else None
-        self._slots_total, self._streams, self._flush_every = slots_total, streams, flush_every
+        self._streams, self._flush_every = streams, flush_every
         self._keep_times, self._keep_plans = token_times, plans
         self._meta: dict[str, Any] = {
             **meta, **describe_tables(), "slots_total": slots_total, "streams": streams, "token_times": token_times,
@@ -106,7 +105,7 @@ class TraceRecorder:
         self._live: dict[int, _Live] = {}
         self._queued: dict[int, float] = {}
         self._gone: set[int] = set()
-        self._late: list[Request] = []
+        self._postponed: list[Request | StepPlan] = []
         self._burning: list[_Live] = []
         self._fresh: list[_Live] = []
         self._last_step, self._end_s = -1, 0.0
@@ -139,30 +138,25 @@ class TraceRecorder:
             host_s: host time, seconds.
             padding_s: what of its cost was spent on padding, seconds.
         """
-        shape = plan.shape
         admitted, preempted, finished = plan.admitted, plan.preempted, plan.finished
-        steady = plan.num_steady
         self._steps.append(_pack_step(
-            plan.step, t_start_s, t_end_s, device_s, host_s, padding_s, plan.context_tokens, plan.padding_context,
-            shape.decode_context, shape.prefill_context, shape.prefill_pairs, plan.slots_busy, self._slots_total,
-            plan.running, plan.waiting, plan.wait_reason, plan.prefill_tokens, plan.decode_tokens,
-            plan.recomputed_tokens, plan.cached_tokens, plan.computed_tokens, plan.padding_prompt,
-            plan.padding_finished, plan.padding_graph, plan.padding_overrun, plan.logits_rows, plan.sampled,
-            shape.num_reqs, plan.rows, plan.cols, shape.decode_tokens, shape.prefill_tokens,
-            plan.blocks_used, plan.blocks_cached, plan.blocks_total, len(admitted), len(preempted), len(finished),
+            plan.step, t_start_s, t_end_s, device_s, host_s, padding_s, *plan.facts,
+            len(admitted), len(preempted), len(finished),
         ))  # fmt: skip
         if self._keep_plans:
             self._log_plan(plan)
         if (
             plan.tail or finished or admitted or plan.joined or plan.left or preempted or plan.dropped
-            or not self._streams or self._late
+            or not self._streams
         ):  # fmt: skip
             self._change(plan, t_start_s, t_end_s)
-        elif steady:
-            self._gaps.append(_pack_gap(plan.step, t_end_s - self._tick_s, steady))
+        elif plan.num_steady:
+            self._gaps.append(_pack_gap(plan.step, t_end_s - self._tick_s, plan.num_steady))
             self._tick(t_end_s)
         self._last_step = plan.step
         self._end_s = t_end_s
+        if self._postponed:
+            self._do_postponed(t_end_s)
         if len(self._steps) >= self._flush_every:
             self.flush()
 
@@ -184,7 +178,9 @@ class TraceRecorder:
     def aborted(self, request: Request, now_s: float) -> None:
         """`Scheduler.abort` was called for a request. Where that takes effect later, so does the record."""
         if request.unfinished:
-            self._late.append(request)
+            self._postponed.append(request)
+            return
+        if any(burnt.request is request for burnt in self._burning):  # its results are out: nothing left to abort
             return
         self._end_outside(request, now_s)
         if self._flush_every == 1:
@@ -192,6 +188,9 @@ class TraceRecorder:
 
     def idle(self, plan: StepPlan, now_s: float) -> None:
         """An empty plan: no step, but it may have ended requests, and arrivals and aborts stand in it."""
+        if plan.step > self._last_step + 1:  # the step before is still in flight
+            self._postponed.append(plan)
+            return
         for request in plan.preempted:
             self._preempt(request, self._last_step + 1)
         for request in plan.finished:
@@ -287,8 +286,6 @@ class TraceRecorder:
         self._open_decodes(step + 1, t_end_s)
         if self._streams:
             self._gaps.extend([_pack_gap(step, gap_s, gaps[gap_s]) for gap_s in sorted(gaps)])
-        if self._late:
-            self._end_late(step, t_end_s)
 
     def _steady_rows(self, plan: StepPlan, t_end_s: float, dropped: set[int], gaps: dict[float, int]) -> None:
         gap_s = t_end_s - self._tick_s
@@ -384,13 +381,16 @@ class TraceRecorder:
         self._gone.add(request.index)  # a step in flight may still name it
         self._end(request, self._last_step, now_s, now_s)
 
-    def _end_late(self, step: int, t_end_s: float) -> None:
-        """Aborts that the scheduler put off until this step's results were in."""
-        ended = [request for request in self._late if request.finish_reason is FinishReason.ABORT]
-        self._late = [request for request in self._late if request.unfinished]
-        for request in ended:
-            self._gone.add(request.index)
-            self._end(request, step, t_end_s, t_end_s)
+    def _do_postponed(self, t_end_s: float) -> None:
+        """Aborts that the scheduler put off until this step's results were in, and empty plans made meanwhile."""
+        postponed, self._postponed = self._postponed, []
+        for late in postponed:
+            if not isinstance(late, Request):
+                self.idle(late, t_end_s)
+            elif late.unfinished:
+                self._postponed.append(late)
+            elif late.finish_reason is FinishReason.ABORT:
+                self._end_outside(late, t_end_s)
 
     def _end(self, request: Request, last_step: int, span_end_s: float, finished_s: float) -> None:
         index = request.index
@@ -398,6 +398,7 @@ class TraceRecorder:
         if live is None:
             self._spans.append(_pack_span(last_step, span_end_s, index, -1, 0, QUEUED, 0))
             live = _Live(request, math.nan, None)
+            live.slot = request.slot
         else:
             self._settle(live)
         burns = request.status is RequestStatus.HELD  # its results are out, its row goes on

@@ -143,7 +143,9 @@ class PlanReplay:
         ticks = int(self._ticks_before[place])
         for at in start + np.flatnonzero(self._log["event"][start:stop] == JOINED):
             request, slot = int(self._log["request"][at]), int(self._log["slot"][at])
-            self._state.steady[request] = slot, self._state.computed.pop(request), ticks
+            computed = self._state.computed.pop(request, None)
+            if computed is not None:  # else it has just ended, and leaves again in the same plan
+                self._state.steady[request] = slot, computed, ticks
 
     def _steady_rows(self, place: int) -> list[PlanRow]:
         if not self._ticking[place]:

@@ -97,9 +97,9 @@ STEPS = _table(
     decode_context       q  sum over decode rows of the KV positions each reads, padding included
     prefill_context      q  sum over prefilling requests of the KV positions they end with
     prefill_pairs        q  sum over prefill rows of the positions each attends to
-    slots_busy           i  seats held by unfinished requests
+    slots_busy           i  seats taken, by rows too that have ended but are held with their batch
     slots_total          i  seats
-    running              i  requests running
+    running              i  unfinished requests in seats
     waiting              i  requests waiting
     wait_reason          i  why the head of the queue waits (code)
     prefill_tokens       i  prompt tokens computed for the first time
@@ -114,8 +114,8 @@ STEPS = _table(
     logits_rows          i  rows through the LM head
     sampled              i  rows whose sampled token is kept
     num_reqs             i  requests with rows in the step
-    rows                 i  rows of the batch as it is laid out
-    cols                 i  columns of the batch as it is laid out
+    rows                 i  rows of the batch as it is laid out (ragged: its requests)
+    cols                 i  columns of the batch as it is laid out (ragged: its longest row)
     decode_rows          i  decode rows, padded ones included
     prefill_rows         i  prefill rows, padded ones included
     blocks_used          i  KV blocks in use (reference count > 0)

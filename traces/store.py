@@ -136,12 +136,14 @@ def read_rows(path: Path, table: Table, start: int = 0) -> Rows:
 
 def row_chunks(path: Path, table: Table, start: int = 0) -> Iterator[Rows]:
     """The same in pieces, so that memory stays flat whatever the length; never an empty piece."""
-    file = path / f"{table.name}.rows"
     itemsize = table.dtype.itemsize
-    stop = file.stat().st_size // itemsize
-    for begin in range(start, stop, CHUNK_ROWS):
-        count = min(CHUNK_ROWS, stop - begin)
-        yield np.fromfile(file, dtype=table.dtype, count=count, offset=begin * itemsize)
+    with open(path / f"{table.name}.rows", "rb") as file:  # held open: the file may become Parquet meanwhile
+        left = os.fstat(file.fileno()).st_size // itemsize - start
+        file.seek(start * itemsize)
+        while left > 0:
+            rows = np.fromfile(file, dtype=table.dtype, count=min(CHUNK_ROWS, left))
+            left -= len(rows)
+            yield rows
 
 
 def read_row_columns(path: Path, table: Table, names: Sequence[str], start: int = 0) -> Columns:

@@ -76,16 +76,13 @@ class Trace:
         """
         names = schema.table_named(table).names if names is None else list(names)
         for _ in range(_ATTEMPTS):
-            if (self.path / f"{table}.parquet").exists():
-                return self._parquet_columns(table, names, start)
-            if (self.path / f"{table}.rows").exists():
-                try:
-                    return self._row_columns(table, names, start)
-                except FileNotFoundError:
-                    continue  # it has just become Parquet
-        raise InputError(
-            f"the trace holds no table {table!r}; expected {table}.parquet or {table}.rows", path=self.path
-        )
+            try:
+                if self._is_parquet(table):
+                    return self._parquet_columns(table, names, start)
+                return self._row_columns(table, names, start)
+            except FileNotFoundError:
+                continue  # it has just become Parquet
+        raise self._missing(table)
 
     def chunks(self, table: str, names: Sequence[str] | None = None) -> Iterator[Columns]:
         """The same columns in pieces of at most 65,536 rows, so that memory stays flat; never an empty piece.
@@ -93,7 +90,7 @@ class Trace:
         `spans` and `requests` of a trace that is not Parquet come from their whole table.
         """
         names = schema.table_named(table).names if names is None else list(names)
-        if (self.path / f"{table}.parquet").exists():
+        if self._is_parquet(table):
             yield from self._parquet_chunks(table, names)
         elif table in ("spans", "requests"):
             whole = self.columns(table, names)
@@ -185,6 +182,18 @@ class Trace:
         if not self.meta.get("plans"):
             raise LookupError(f"{self.path}: this trace was recorded without plans")
         return PlanReplay(self.column("steps", "step"), self.columns("plans"), self.columns("blocks"))
+
+    def _is_parquet(self, table: str) -> bool:
+        rows = (self.path / f"{table}.rows").exists()  # looked for first: it goes only when the other is there
+        parquet = (self.path / f"{table}.parquet").exists()
+        if not rows and not parquet:
+            raise self._missing(table)
+        return parquet
+
+    def _missing(self, table: str) -> InputError:
+        return InputError(
+            f"the trace holds no table {table!r}; expected {table}.parquet or {table}.rows", path=self.path
+        )
 
     def _frame(self, table: str) -> pd.DataFrame:
         import pandas as pd

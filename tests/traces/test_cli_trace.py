@@ -1,0 +1,99 @@
+"""`batchscope trace`: what it prints, writes, and exits with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import batchscope
+from traces import schema
+
+from .plans import two_requests
+from .test_check import bend
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command line."""
+    with pytest.raises(SystemExit) as ended:
+        batchscope.main(["trace", *map(str, arguments)])
+    printed = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, printed.out, printed.err
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return two_requests(tmp_path / "run.trace").path
+
+
+def test_info_prints_one_json_document(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "info", path, "--json", "--slo", "ttft_s=2")
+    found = json.loads(out)
+    assert code == 0
+    assert found["status"] == "finished"
+    assert found["meta"]["policy"] == "chunked"
+    assert found["metrics"]["goodput_requests"] == 1
+
+
+def test_info_prints_tables_and_writes_its_result(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "info", path, "--out", tmp_path / "info.json")
+    assert code == 0
+    assert "TTFT" in out
+    assert "\x1b" not in out
+    assert json.loads((tmp_path / "info.json").read_text())["metrics"]["steps"] == 3
+
+
+@pytest.mark.parametrize(("kind", "name"), [("csv", "tables"), ("chrome", "trace.json")])
+def test_export_writes_what_it_says(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, name: str
+) -> None:
+    code, _, err = run(capsys, "export", path, "--format", kind, "-o", tmp_path / name)
+    assert code == 0
+    assert (tmp_path / name).exists()
+    assert err == f"wrote {tmp_path / name}\n"
+
+
+def test_check_exits_with_0_where_all_laws_hold(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "check", path)
+    assert code == 0
+    assert "all laws hold" in out
+
+
+def test_check_exits_with_1_and_names_the_law_and_the_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bent = bend(tmp_path / "bent.trace", schema.STEPS, 1, running=3).path
+    code, out, _ = run(capsys, "check", bent)
+    assert code == 1
+    assert "running <= slots" in out
+    assert "step 1" in out
+    code, out, _ = run(capsys, "check", bent, "--json")
+    assert code == 1
+    assert json.loads(out)["counts"] == {"running <= slots": 1}
+
+
+@pytest.mark.parametrize("command", [["info"], ["check"], ["export", "--format", "csv", "-o", "tables"]])
+def test_unreadable_input_is_one_line_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_bytes(np.arange(100).tobytes())
+    for bad in ("absent", "empty", "file"):
+        code, out, err = run(capsys, command[0], bad, *command[1:])
+        assert (code, out) == (2, "")
+        assert err.startswith(f"error: {bad}: ")
+        assert err.count("\n") == 1
+    assert not (tmp_path / "tables").exists()
+
+
+@pytest.mark.parametrize(
+    ("slo", "sentence"), [("ttft_s", "'ttft_s' is no limit"), ("ttfs_s=1", "unknown limit 'ttfs_s'")]
+)
+def test_bad_limits_are_one_line(path: Path, capsys: pytest.CaptureFixture[str], slo: str, sentence: str) -> None:
+    code, _, err = run(capsys, "info", path, "--slo", slo)
+    assert code == 2
+    assert sentence in err
