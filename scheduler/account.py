@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .plan import IntArray, StepPlan, StepShape
+from .plan import FACTS, IntArray, StepPlan, StepShape
 from .request import Request
 from .steady import SteadyPrefix
 from .step import Step
@@ -57,61 +57,78 @@ class Sums:
 
 
 _NO_ROWS = Sums()
+_BLOCKS_USED = FACTS.index("blocks_used")
 
 
 def account(scheduler: Scheduler, step: Step) -> StepPlan:
     """Commit the step: advance its requests and describe it as a plan."""
+    seats = scheduler.seats
     plan = StepPlan()
     plan.step = scheduler.num_steps
     plan.layout = scheduler.layout
-    _note_state(plan, step, scheduler)
+    running = len(seats.steady.members) + len(seats.tail) + len(seats.ending)
     sums = _NO_ROWS
     if step.changed:
         sums = _advance_tail(plan, step)
-        _note_changes(plan, step)
-    context = _advance_steady(plan, scheduler.seats.steady) if step.steady_runs else 0
-    steady = plan.num_steady
-    plan.empty = not (steady or plan.tail)
-    plan.decode_tokens = sums.decode + steady
-    plan.context_tokens = context + sums.context
-    plan.sampled = steady + sums.sampled
-    plan.shape = plan.real_shape = shape = _real_shape(plan, sums, context, scheduler)
-    if scheduler.padded and shape.num_reqs:
-        _pad_rectangle(plan, sums, scheduler)
+        plan.admitted, plan.preempted = step.admitted, step.preempted
+        plan.joined, plan.left, plan.new_blocks = step.joined, step.left, step.new_blocks
+    steady = context = 0
+    if step.steady_runs:
+        context = advance_steady(plan, seats.steady)
+        steady = plan.num_steady
+        plan.steady_blocks = step.steady_blocks
+    requests = steady + len(plan.tail)
+    plan.empty = not requests
+    total = steady + sums.prefill + sums.decode + sums.recomputed
+    decodes = steady + sums.decode_rows
+    plan.shape = plan.real_shape = shape = StepShape(
+        "ragged", total, requests, requests, decodes, context + sums.decode_context, total - decodes,
+        sums.prefill_context, sums.prefill_pairs, scheduler.per_request, plan.step,
+    )  # fmt: skip
+    prompt = finished = graph = context_padding = 0
+    rows = requests
+    if scheduler.padded and requests:
+        prompt, finished, context_padding = _pad_rectangle(plan, sums, context, scheduler)
+        rows, shape = plan.shape.num_reqs, plan.shape
     elif scheduler.config.cudagraph_capture_sizes:
-        _pad_to_graph(plan, scheduler.config.cudagraph_capture_sizes)
-    plan.computed_tokens, plan.logits_rows = plan.shape.computed_tokens, plan.shape.logits_rows
+        graph = _pad_to_graph(plan, scheduler.config.cudagraph_capture_sizes)
+        shape = plan.shape
+    pool = scheduler.kv.pool
+    waiting, cached, blocks = len(scheduler.waiting), len(pool.cached), pool.usable
+    plan.facts = (
+        context + sums.context, context_padding, shape.decode_context, shape.prefill_context, shape.prefill_pairs,
+        seats.num_taken, seats.num_slots, running, waiting, step.wait_reason if waiting else 0,
+        sums.prefill, steady + sums.decode, sums.recomputed, step.cached_tokens, shape.computed_tokens,
+        prompt, finished, graph, 0, shape.logits_rows, steady + sums.sampled, requests, rows, sums.longest or 1,
+        shape.decode_tokens, shape.prefill_tokens, blocks - cached - len(pool.unhashed), cached, blocks,
+    )  # fmt: skip
     return plan
 
 
-def _note_state(plan: StepPlan, step: Step, scheduler: Scheduler) -> None:
-    """What is so once the step is planned, before it runs."""
-    seats, pool = scheduler.seats, scheduler.kv.pool
-    plan.waiting = waiting = len(scheduler.waiting)
-    plan.wait_reason = step.wait_reason if waiting else 0
-    plan.slots_busy = seats.num_taken
-    plan.running = len(seats.steady.members) + len(seats.tail) + len(seats.ending)
-    plan.blocks_total = total = pool.usable
-    plan.blocks_cached = cached = len(pool.cached)
-    plan.blocks_used = total - cached - len(pool.unhashed)
+def repeat(scheduler: Scheduler, last: StepPlan, step: Step) -> StepPlan:
+    """The same decodes once more, when nothing has changed since the plan `last`, which was nothing but decodes."""
+    plan = StepPlan()
+    plan.step = scheduler.num_steps
+    plan.layout = last.layout
+    context = advance_steady(plan, scheduler.seats.steady)
     plan.steady_blocks = step.steady_blocks
+    count = plan.num_steady
+    plan.shape = plan.real_shape = StepShape(
+        "ragged", count, count, count, count, context, 0, 0, 0, scheduler.per_request, plan.step
+    )
+    pool = scheduler.kv.pool
+    used = pool.usable - len(pool.cached) - len(pool.unhashed)
+    plan.facts = (context, 0, context, *last.facts[3:_BLOCKS_USED], used, *last.facts[_BLOCKS_USED + 1 :])
+    return plan
 
 
-def _note_changes(plan: StepPlan, step: Step) -> None:
-    plan.cached_tokens = step.cached_tokens
-    plan.admitted, plan.preempted = step.admitted, step.preempted
-    plan.joined, plan.left, plan.new_blocks = step.joined, step.left, step.new_blocks
-
-
-def _advance_steady(plan: StepPlan, steady: SteadyPrefix) -> int:
+def advance_steady(plan: StepPlan, steady: SteadyPrefix) -> int:
     """Advance the steady prefix; returns the KV positions that its rows read."""
     plan.clock = steady.clock
     plan.num_steady = len(steady.members)
-    ending, eos_ends = steady.tick()
-    if ending:
-        plan.ending = (*ending, *plan.ending)
-    if eos_ends:
-        plan.eos_ends = (*eos_ends, *plan.eos_ends)
+    ends = steady.tick()
+    if ends:
+        plan.ending = [*ends.values(), *plan.ending]
     return steady.context
 
 
@@ -131,66 +148,49 @@ def _advance_tail(plan: StepPlan, step: Step) -> Sums:
     if sampling:
         _sample(plan, sampling)
         sums.sampled = len(sampling)
-    plan.prefill_tokens, plan.recomputed_tokens = sums.prefill, sums.recomputed
-    plan.cols = sums.longest or 1
     return sums
 
 
 def _sample(plan: StepPlan, sampling: list[Request]) -> None:
-    plan.first_tokens, plan.ending, plan.eos_ends = first_tokens, ending, eos_ends = [], [], []
     for request in sampling:
-        request.stored_tokens = tokens = request.stored_tokens + 1
-        outputs = tokens - request.num_prompt_tokens
-        if outputs == 1:
-            first_tokens.append(request)
-        if tokens >= request.end_at:
-            ending.append(request)
-        if outputs == request.eos_at:
-            eos_ends.append(request)
+        request.stored_tokens += 1
+    plan.first_tokens = [r for r in sampling if r.stored_tokens - r.num_prompt_tokens == 1]
+    plan.ending = [r for r in sampling if r.stored_tokens == r.last_at]
 
 
-def _real_shape(plan: StepPlan, sums: Sums, context: int, scheduler: Scheduler) -> StepShape:
-    steady = plan.num_steady
-    total = plan.prefill_tokens + plan.decode_tokens + plan.recomputed_tokens
-    plan.rows = requests = steady + len(plan.tail)
-    decode_rows = steady + sums.decode_rows
-    return StepShape(
-        "ragged", total, requests, requests, decode_rows, context + sums.decode_context, total - decode_rows,
-        sums.prefill_context, sums.prefill_pairs, scheduler.per_request, plan.step,
-    )  # fmt: skip
-
-
-def _pad_to_graph(plan: StepPlan, sizes: tuple[int, ...]) -> None:
-    """Pad a flat row to the next captured size; beyond the largest there is no graph and no padding."""
+def _pad_to_graph(plan: StepPlan, sizes: tuple[int, ...]) -> int:
+    """Pad a flat row to the next captured size; returns the rows added, 0 beyond the largest size."""
     real = plan.real_shape
     index = bisect_left(sizes, real.computed_tokens)
     if index == len(sizes) or sizes[index] == real.computed_tokens or not real.computed_tokens:
-        return
-    plan.padding_graph = sizes[index] - real.computed_tokens
-    plan.shape = StepShape(
-        "ragged", sizes[index], real.num_reqs, real.logits_rows, real.decode_tokens, real.decode_context,
-        real.prefill_tokens, real.prefill_context, real.prefill_pairs, real._arrays, plan.step,
-    )  # fmt: skip
+        return 0
+    plan.shape = real.with_rows(sizes[index])
+    return sizes[index] - real.computed_tokens
 
 
-def _pad_rectangle(plan: StepPlan, sums: Sums, scheduler: Scheduler) -> None:
+def _pad_rectangle(plan: StepPlan, sums: Sums, context: int, scheduler: Scheduler) -> tuple[int, int, int]:
     """Make the step rows x longest: every row is computed to the longest and reads the longest context.
 
-    Rows that have ended but burn on with their batch (`static`) are part of the rectangle.
+    Rows that have ended but burn on with their batch (`static`) are part of the rectangle. Returns the padded rows by
+    cause, ``prompt`` and ``finished-row``, and the padded KV positions.
     """
-    real, steady, cols = plan.real_shape, scheduler.seats.steady, plan.cols
-    burning = len(scheduler.seats.held)
-    width = max(sums.width, steady.max_width() if plan.num_steady else 0)
-    rows = plan.rows = real.num_reqs + burning
-    plan.padding_prompt = real.num_reqs * cols - real.computed_tokens
-    plan.padding_finished = burning * cols
-    plan.padding_context = rows * width - plan.context_tokens
+    real, steady = plan.real_shape, scheduler.seats.steady
+    cols = sums.longest or 1
+    seats = scheduler.seats
+    widths = [sums.width, steady.max_width() if plan.num_steady else 0, seats.held_width]
+    burning = len(seats.held)
+    if scheduler.policy.holds and seats.ending:  # their last token is in flight
+        burning += len(seats.ending)
+        widths += [request.stored_tokens + request.pad for request in seats.ending.values()]
+    width = max(widths)
+    rows = real.num_reqs + burning
     if cols == 1:
         work = (rows, rows * width, 0, 0, 0)
     else:
         pairs = cols * width - cols * (cols - 1) // 2
         work = (0, 0, rows * cols, rows * width, rows * pairs)
     plan.shape = StepShape("padded", rows * cols, rows, rows, *work, _rectangle_rows, (rows, cols, width))
+    return real.num_reqs * cols - real.computed_tokens, burning * cols, rows * width - context - sums.context
 
 
 def _rectangle_rows(key: tuple[int, int, int]) -> tuple[IntArray, IntArray]:

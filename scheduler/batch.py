@@ -92,8 +92,7 @@ class PaddedBatch:
         block_table: int32 ``(R, most blocks held)``, filled up with null block 0.
         slots: seat of each row, int64 ``(R,)``.
         num_requests: rows that are scheduled requests.
-        width: KV positions that every row reads, W: the longest row's. In a `static` batch all rows grow together,
-            those that have ended too, so it is the longest prompt + the outputs of whoever still runs.
+        width: KV positions that every row reads, W: the longest row's, its left padding included.
         block_size: tokens a block.
     """
 
@@ -228,18 +227,17 @@ class PersistentBatch:
         """
         return self._flat(rows.slots, rows.computed, rows.scheduled, padding=plan.padding_graph)
 
-    def build_padded(self, plan: StepPlan, rows: PlanRows, held: Collection[Request] = ()) -> PaddedBatch:
+    def build_padded(self, plan: StepPlan, rows: PlanRows, burning: Collection[Request] = ()) -> PaddedBatch:
         """The plan as a rectangle (layout ``padded``).
 
         Args:
             plan: the newest plan.
             rows: ``scheduler.rows(plan)``.
-            held: requests that have ended but keep their seat: ``scheduler.seats.held.values()`` as they are when the
-                step has just been planned. Raises RuntimeError when they are not the plan's.
+            burning: ``scheduler.burning()`` as it is when the step has just been planned. Raises RuntimeError when they
+                are not the plan's.
         """
-        if len(rows.requests) + len(held) != plan.rows:
-            raise RuntimeError(f"{len(rows.requests)} rows + {len(held)} held are not the plan's {plan.rows}")
-        burning = sorted(held, key=lambda request: request.slot)
+        if len(rows.requests) + len(burning) != plan.rows:
+            raise RuntimeError(f"{len(rows.requests)} rows + {len(burning)} burning are not the plan's {plan.rows}")
         requests = [*rows.requests, *burning]
         return self._padded(
             np.concatenate((rows.slots, _ints(request.slot for request in burning))),
@@ -311,7 +309,7 @@ class PersistentBatch:
             block_table=self._table(slots),
             slots=slots,
             num_requests=num_requests,
-            width=int((pads + context)[:num_requests].max()),
+            width=int((kv_start + context).max()),
             block_size=self.block_size,
         )
 

@@ -1,9 +1,9 @@
 """Errors a user can cause, as one tree: each is one clear sentence, shown without a stack trace (exit code 2).
 
-    UserError
-    ├── ConfigError       a setting out of range, an unknown name, a YAML typo
-    ├── InputError        a file that cannot be read as what it should be (names file, line, field)
-    └── RequestRefused    a request that can never be served with this configuration
+UserError
+├── ConfigError       a setting out of range, an unknown name, a YAML typo
+├── InputError        a file that cannot be read as what it should be (names file, line, field)
+└── RequestRefused    a request that can never be served with this configuration
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class KvManager:
         self._length_cap = config.length_cap
         self._max_model_len = config.max_model_len
         self._usable = config.usable_blocks
-        self._watermark = int(config.watermark * config.usable_blocks)
+        self._watermark = 0 if whole else int(config.watermark * config.usable_blocks)
         self._cache_enabled = caching
         self.caching = False
         """Whether prefix caching is at work: it is enabled and some request has contents to compare."""
@@ -54,12 +54,17 @@ class KvManager:
         """Raise RequestRefused when no empty pool could admit the request."""
         reserved = self.reservation(request)
         need = reserved or self.blocks_for(request.num_prompt_tokens)
-        if need > self._usable:
-            what = "prompt and max_tokens" if reserved else "prompt"
-            raise RequestRefused(
-                f"request {request.request_id}: its {what} need {need} KV blocks of {self.block_size} tokens but only "
-                f"{self._usable} exist; raise num_blocks to at least {need + 1} or shorten it"
-            )
+        if need <= self._usable:
+            return
+        what, cure = "its prompt needs", "shorten it"
+        if reserved and self._whole_model_len:
+            what, cure = "max_model_len, which is reserved whole, needs", "lower max_model_len"
+        elif reserved:
+            what, cure = "its prompt and max_tokens need", "shorten them"
+        raise RequestRefused(
+            f"request {request.request_id}: {what} {need} KV blocks of {self.block_size} tokens but only "
+            f"{self._usable} exist; raise num_blocks to at least {need + 1} or {cure}"
+        )
 
     def never_fits(self, request: Request) -> bool:
         """Whether all the request's tokens are more than the whole pool holds."""
@@ -73,7 +78,7 @@ class KvManager:
         known = self._looked_up
         if known is not None and known[0] is request and known[1] == self.pool.version:
             return known[2]
-        count = (request.num_tokens - 1) // self.block_size
+        count = min(request.num_tokens - 1, len(request.tokens)) // self.block_size
         hits = self.pool.lookup(hash_blocks(request, count, self.block_size))
         self._looked_up = (request, self.pool.version, hits)
         return hits
@@ -147,7 +152,9 @@ class KvManager:
             self._filled.clear()
 
     def _publish(self, request: Request, count: int) -> None:
+        assert request.tokens is not None
+        count = min(count, len(request.tokens) // self.block_size)  # outputs may have no known contents
         hashes = hash_blocks(request, count, self.block_size)
         for index in range(request.num_published, count):
             self.pool.publish(request.blocks[index], hashes[index])
-        request.num_published = count
+        request.num_published = max(request.num_published, count)

@@ -26,9 +26,7 @@ class OutputChecker:
         if not set(stop_token_ids) <= set(self._watched):
             self._watched = sorted({*self._watched, *stop_token_ids})
 
-    def take(
-        self, plan: StepPlan, rows: PlanRows, sampled: TokenArray, seats: Seats
-    ) -> list[tuple[Request, int]]:
+    def take(self, plan: StepPlan, rows: PlanRows, sampled: TokenArray, seats: Seats) -> list[tuple[Request, int]]:
         """Store the kept tokens of a step; returns ``(request, number of outputs)`` of those that stop with it.
 
         `sampled` has shape ``(rows,)``; raises ValueError otherwise.

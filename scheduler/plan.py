@@ -87,6 +87,13 @@ class StepShape:
             self._arrays, self._key,
         )  # fmt: skip
 
+    def with_rows(self, computed_tokens: int) -> StepShape:
+        """The same work padded to so many rows that belong to no request."""
+        return StepShape(
+            self.layout, computed_tokens, self.num_reqs, self.logits_rows, self.decode_tokens, self.decode_context,
+            self.prefill_tokens, self.prefill_context, self.prefill_pairs, self._arrays, self._key,
+        )  # fmt: skip
+
     @classmethod
     def of(cls, layout: Layout, new_tokens: list[int], contexts: list[int]) -> StepShape:
         """The shape of a ragged step over requests with `new_tokens` after `contexts` computed ones."""
@@ -102,6 +109,26 @@ class StepShape:
         )  # fmt: skip
 
 
+FACTS = (
+    "context_tokens", "padding_context", "decode_context", "prefill_context", "prefill_pairs", "slots_busy",
+    "slots_total", "running", "waiting", "wait_reason", "prefill_tokens", "decode_tokens", "recomputed_tokens",
+    "cached_tokens", "computed_tokens", "padding_prompt", "padding_finished", "padding_graph", "padding_overrun",
+    "logits_rows", "sampled", "num_reqs", "rows", "cols", "decode_rows", "prefill_rows", "blocks_used", "blocks_cached",
+    "blocks_total",
+)  # fmt: skip
+"""A step's numbers, in the order in which they are kept and recorded."""
+
+
+class Fact:
+    """One of a plan's numbers: reads it from `StepPlan.facts`, a tuple, which is made and recorded as a whole."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._index = FACTS.index(name)
+
+    def __get__(self, plan: StepPlan, owner: type | None = None) -> int:
+        return plan.facts[self._index]
+
+
 class StepPlan:
     """The decisions of one step, and what became of it (the last fields, filled in by `Scheduler.update`).
 
@@ -110,6 +137,12 @@ class StepPlan:
 
     Attributes:
         step: number of the step, from 0; empty plans (nothing to run) do not count.
+        facts: the numbers named in `FACTS`; each can be read by its name.
+        slots_busy: seats taken, rows that have ended but are held with their batch included; `running` leaves these out.
+        num_reqs, rows, cols: requests with rows; rows and columns of the batch as it is laid out (ragged: `cols` is the
+            longest row, what a rectangle would have).
+        decode_context, prefill_context, prefill_pairs, decode_rows, prefill_rows: as in `shape`.
+        wait_reason: index into `WAIT_REASONS`.
         tail: rows listed one by one, in running order: ``(request, num_computed_tokens before, num_scheduled_tokens,
             samples)``. They come after the steady rows.
         num_steady: requests of the steady prefix that take exactly one token (see `Scheduler.rows` for all rows).
@@ -124,8 +157,8 @@ class StepPlan:
         joined, left: requests that entered or left the steady prefix when this step was planned.
         first_tokens: requests whose first output this step samples.
         arrived, aborted: since the plan before.
-        ending: requests whose last token by length this step samples.
-        eos_ends: requests of which a recording says that this step samples their EOS.
+        ending: requests whose last token this step samples: by length (known when planned), or because a recording says
+            that it is their EOS (which no policy knows).
         finished: requests that ended with this step's results, in running order.
         dropped: requests whose sampled token was thrown away because they had already ended (in-flight rows).
         shape: the work as computed, padding included.
@@ -136,30 +169,9 @@ class StepPlan:
 
     step: int
     layout: Layout
-    clock: int
-    rows: int
-    cols: int = 1
-    computed_tokens: int
-    logits_rows: int
-    context_tokens: int
-    sampled: int
-    decode_tokens: int
+    facts: tuple[int, ...]
+    clock: int = 0
     num_steady: int = 0
-    prefill_tokens: int = 0
-    recomputed_tokens: int = 0
-    cached_tokens: int = 0
-    padding_prompt: int = 0
-    padding_finished: int = 0
-    padding_graph: int = 0
-    padding_overrun: int = 0
-    padding_context: int = 0
-    slots_busy: int
-    running: int
-    waiting: int
-    wait_reason: int
-    blocks_used: int
-    blocks_cached: int
-    blocks_total: int
     tail: Sequence[tuple[Request, int, int, bool]] = ()
     admitted: Sequence[Request] = ()
     preempted: Sequence[Request] = ()
@@ -171,13 +183,49 @@ class StepPlan:
     arrived: Sequence[Request] = ()
     aborted: Sequence[Request] = ()
     ending: Sequence[Request] = ()
-    eos_ends: Sequence[Request] = ()
     finished: Sequence[Request] = ()
     dropped: Sequence[Request] = ()
     shape: StepShape
     real_shape: StepShape
     row_arrays: PlanRows | None = None
-    empty: bool
+    empty: bool = False
+
+    context_tokens = Fact()
+    padding_context = Fact()
+    decode_context = Fact()
+    prefill_context = Fact()
+    prefill_pairs = Fact()
+    slots_busy = Fact()
+    slots_total = Fact()
+    running = Fact()
+    waiting = Fact()
+    wait_reason = Fact()
+    prefill_tokens = Fact()
+    decode_tokens = Fact()
+    recomputed_tokens = Fact()
+    cached_tokens = Fact()
+    computed_tokens = Fact()
+    padding_prompt = Fact()
+    padding_finished = Fact()
+    padding_graph = Fact()
+    padding_overrun = Fact()
+    logits_rows = Fact()
+    sampled = Fact()
+    num_reqs = Fact()
+    rows = Fact()
+    cols = Fact()
+    decode_rows = Fact()
+    prefill_rows = Fact()
+    blocks_used = Fact()
+    blocks_cached = Fact()
+    blocks_total = Fact()
+
+    def amend(self, **changes: int) -> None:
+        """Add to some of the numbers: what became known only after the step was planned."""
+        facts = list(self.facts)
+        for name, change in changes.items():
+            facts[FACTS.index(name)] += change
+        self.facts = tuple(facts)
 
     def block_grants(self) -> Iterator[tuple[Request, int, list[int]]]:
         """All new blocks: ``(request, logical index of the first, block ids)``."""

@@ -57,7 +57,7 @@ class Request:
     __slots__ = (
         "request_id", "num_prompt_tokens", "max_tokens", "min_tokens", "ignore_eos", "stop_token_ids", "priority",
         "arrival_s", "queued_s", "eos_at", "cache_salt", "tokens", "index", "status", "finish_reason", "slot", "blocks",
-        "block_hashes", "num_published", "stored_tokens", "stored_computed", "steady", "offset", "join_no", "end_at",
+        "block_hashes", "num_published", "stored_tokens", "stored_computed", "steady", "offset", "join_no", "end_at", "last_at",
         "max_computed", "num_preemptions", "admissions", "num_cached_tokens", "pad", "last_delivery_s", "joined_tick",
         "times",
     )  # fmt: skip
@@ -109,6 +109,8 @@ class Request:
         self.join_no = 0
         self.end_at = 0
         """`num_tokens` at which it ends by length."""
+        self.last_at = 0
+        """`num_tokens` at which its recorded end comes: `end_at`, or its recorded EOS when that is earlier."""
         self.max_computed = 0
         """Most tokens ever computed: what lies below it is recomputed after a preemption."""
         self.num_preemptions = 0
@@ -116,7 +118,7 @@ class Request:
         self.num_cached_tokens = 0
         """Prefix-cache hits at the first admission, tokens."""
         self.pad = 0
-        """How much longer the longest prompt of its `static` batch is: its row's padding in the rectangle, tokens."""
+        """Left padding of its row: how much longer the longest prompt of its `static` batch is, tokens."""
         self.queued_s = 0.0
         self.last_delivery_s = 0.0
         self.joined_tick = 0

@@ -7,18 +7,21 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from .account import account
+from .account import account, repeat
 from .config import Layout, SchedulerConfig
 from .errors import RequestRefused
 from .kv import KvManager
 from .outputs import OutputChecker
-from .plan import IntArray, StepPlan
+from .plan import WAIT_REASONS, IntArray, StepPlan
 from .policies import find_policy
 from .request import FinishReason, Request, RequestStatus, TokenArray
 from .rows import PlanRows, plan_rows
 from .seats import Seats
 from .step import UNLIMITED, Step
 from .waiting import FcfsQueue, PriorityQueue, WaitingQueue
+
+_LASTING = ("none", "seqs")
+"""Reasons for waiting that last until a request ends or comes."""
 
 
 class Scheduler:
@@ -50,6 +53,7 @@ class Scheduler:
             config.block_size,
             budget,
             plain=plain,
+            slot_order=kind.slot_order,
             token_rows=config.max_model_len if token_rows else 0,
         )
         self.kv = KvManager(
@@ -59,11 +63,30 @@ class Scheduler:
             whole=kind.reserves,
         )
         self.waiting: WaitingQueue = PriorityQueue() if config.scheduling_policy == "priority" else FcfsQueue()
-        self._step = Step(config, self.seats, self.kv, self.waiting, budget=budget, track_blocks=track_blocks)
+        self._step = Step(
+            config,
+            self.seats,
+            self.kv,
+            self.waiting,
+            budget=budget,
+            splits=kind.splits_prompts,
+            track_blocks=track_blocks,
+        )
         self._outputs = OutputChecker(config)
         self._requests: dict[str | int, Request] = {}
         self._in_flight: deque[StepPlan] = deque()
+        self._fresh: StepPlan | None = None
+        """The newest plan, while what it was made from is unchanged."""
+        self._may_repeat = kind.repeats and not self.padded and not config.cudagraph_capture_sizes
+        lasting = (*_LASTING, "batch-closed") if kind.holds else _LASTING
+        self._lasting = {WAIT_REASONS.index(reason) for reason in lasting}
+        self._repeatable: StepPlan | None = None
+        """The last plan, when it was nothing but decodes and nothing has changed since."""
         self._late_aborts: list[Request] = []
+        self._outgrown: list[Request] = []
+        """Preempted requests that no pool can hold, whose last token may still be in flight: it may be their end."""
+        self._owed: Sequence[Request] = ()
+        """Results of a batch that ended by an abort, to be reported with the next plan."""
         self._arrived: list[Request] = []
         self._aborted: list[Request] = []
         self._num_added = 0
@@ -73,7 +96,7 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         """Whether any request is waiting, in a seat, or in flight."""
-        return bool(len(self.waiting) or self.seats.num_taken or self._in_flight)
+        return bool(len(self.waiting) or self.seats.num_taken or self._in_flight or self._owed)
 
     @property
     def in_flight(self) -> int:
@@ -96,9 +119,11 @@ class Scheduler:
         request.end_at = min(request.num_prompt_tokens + request.max_tokens, self.config.length_cap)
         if request.ignore_eos or (request.eos_at or 0) < request.min_tokens:
             request.eos_at = None
+        request.last_at = min(request.end_at, request.num_prompt_tokens + (request.eos_at or request.max_tokens))
         if request.tokens is not None:
             self.kv.note_contents()
         request.status = RequestStatus.WAITING
+        self._repeatable = None
         self._requests[request.request_id] = request
         self._outputs.watch(request.stop_token_ids)
         self._arrived.append(request)
@@ -142,18 +167,37 @@ class Scheduler:
 
     def finish(self, request: Request, reason: FinishReason) -> None:
         """End an unfinished request from outside (an abort, a stop string); tokens in flight for it are dropped."""
-        for plan in self._in_flight:
-            if self._samples(plan, request):
-                plan.dropped = [*plan.dropped, request]
-                self._retract(request)
+        if self._fresh is not None:
+            self.rows(self._fresh)  # its rows are those it was planned with
+        self._drop_in_flight(request)
         self._end(request, reason)
-        self._forget_all((request,))
+        if request.status is RequestStatus.FINISHED:
+            self._forget((request,))
+        if self.seats.held and not self.seats.num_running and not self._in_flight:
+            self._owed = self._release_batch()  # its last row was aborted: no step will end the batch
 
     def schedule(self, now_s: float = 0.0) -> StepPlan:
         """Plan the next step. An empty plan means that nothing can run now: wait for results, arrivals or `wake_s`.
 
         `plan.finished` is not empty when planning itself ended requests (they can never fit, or their batch is over).
         """
+        step = self._step
+        last, self._repeatable = self._repeatable, None
+        if last is not None and step.begin_repeat(now_s):
+            plan = repeat(self, last, step)
+        else:
+            plan = self._plan_anew(now_s)
+            if plan.empty:
+                return plan
+        self.num_steps += 1
+        self._in_flight.append(plan)
+        self._fresh = plan
+        if self._may_repeat and not (step.changed or plan.ending) and step.wait_reason in self._lasting:
+            self._repeatable = plan
+        return plan
+
+    def _plan_anew(self, now_s: float) -> StepPlan:
+        """Ask the policy."""
         step = self._step
         if self._in_flight:
             self._set_ending_aside()
@@ -163,23 +207,38 @@ class Scheduler:
         if self._arrived or self._aborted:
             plan.arrived, self._arrived = self._arrived, []
             plan.aborted, self._aborted = self._aborted, []
-        if step.failed:
-            plan.finished = step.failed
-            self._forget_all(step.failed)
-        if not plan.empty:
-            self.num_steps += 1
-            self._in_flight.append(plan)
-        elif self.seats.held and not self.seats.num_running and not self._in_flight:
-            self._release_batch(plan)
+        plan.finished, self._owed = self._owed, ()
+        if step.outgrown:
+            self._outgrown += step.outgrown
+            if not self._in_flight:
+                plan.finished = [*plan.finished, *self._fail_outgrown()]
+                if plan.empty and len(self.waiting):
+                    return self._after_failures(plan, now_s)
+        return plan
+
+    def _after_failures(self, failed: StepPlan, now_s: float) -> StepPlan:
+        """A plan that only ended requests that can never fit has made room: plan again, and report them with it."""
+        plan = self._plan_anew(now_s)
+        plan.arrived, plan.aborted = [*failed.arrived, *plan.arrived], [*failed.aborted, *plan.aborted]
+        plan.preempted = [*failed.preempted, *plan.preempted]
+        plan.finished = [*failed.finished, *plan.finished]
         return plan
 
     def rows(self, plan: StepPlan) -> PlanRows:
         """All rows of a plan, one by one, in running order. Ask first before the next `schedule` or `update`."""
         if plan.row_arrays is None:
-            if not self._in_flight or self._in_flight[-1] is not plan:
+            if self._fresh is not plan:
                 raise RuntimeError("the rows of a plan must be asked for before the next schedule or update")
             plan.row_arrays = plan_rows(plan, self.seats.steady, slot_order=self.policy.slot_order)
         return plan.row_arrays
+
+    def burning(self) -> list[Request]:
+        """Rows of a `static` batch that have ended, or sample their last token in a step in flight, and burn on with
+        the batch; in slot order."""
+        if not self.policy.holds:
+            return []
+        rows = [*self.seats.held.values(), *self.seats.ending.values()]
+        return sorted(rows, key=lambda request: request.slot)
 
     def per_request(self, step: int) -> tuple[IntArray, IntArray]:
         """`(num_scheduled_tokens, num_computed_tokens before)` of a step in flight, each ``(requests,)``.
@@ -203,10 +262,13 @@ class Scheduler:
         if not self._in_flight or self._in_flight[0] is not plan:
             raise RuntimeError("update takes plans in the order in which they were scheduled, once each")
         self._in_flight.popleft()
-        if plan.ending or plan.eos_ends or token_ids is not None:
+        self._fresh = None
+        if plan.ending or token_ids is not None:
             self._end_all(plan, token_ids)
         if self.seats.held and not self.seats.num_running:
-            self._release_batch(plan)
+            plan.finished = [*plan.finished, *self._release_batch()]
+        if self._outgrown:
+            plan.finished = [*plan.finished, *self._fail_outgrown()]
         if self._late_aborts:
             self._abort_late()
         return plan.finished
@@ -222,12 +284,13 @@ class Scheduler:
             if request.status is RequestStatus.FINISHED or self.config.release == "request":
                 finished.append(request)
         plan.finished = finished
-        self._forget_all(finished)
+        self._forget(finished)
 
     def _set_ending_aside(self) -> None:
         """Requests whose last token by length is in flight must not run again."""
         for request in self._in_flight[-1].ending:
-            if request.status is RequestStatus.RUNNING and self.seats.ending.get(request.slot) is not request:
+            by_length = request.num_tokens >= request.end_at
+            if by_length and request.status is RequestStatus.RUNNING and request.slot not in self.seats.ending:
                 self.seats.set_aside(request)
 
     def _ends(
@@ -236,11 +299,10 @@ class Scheduler:
         """Who ends with this step's results: ``(request, reason, number of outputs)``, in running order."""
         ends: dict[Request, tuple[FinishReason, int]] = {}
         for request in plan.ending:
-            if request.status is RequestStatus.RUNNING:
-                ends[request] = (FinishReason.LENGTH, request.num_output_tokens)
-        for request in plan.eos_ends:
-            if request.unfinished and request.eos_at is not None:
-                ends[request] = (FinishReason.STOP, request.eos_at)
+            if request.unfinished:
+                outputs = request.last_at - request.num_prompt_tokens
+                reason = FinishReason.STOP if outputs == request.eos_at else FinishReason.LENGTH
+                ends[request] = (reason, outputs)
         if token_ids is not None:
             sampled = np.asarray(token_ids, dtype=np.int32)
             for request, outputs in self._outputs.take(plan, self.rows(plan), sampled, self.seats):
@@ -261,9 +323,7 @@ class Scheduler:
         """Undo the row that a later plan, made before this end was known, holds for the request."""
         if request.num_output_tokens > outputs:
             for later in self._in_flight:
-                later.padding_overrun += 1
-                later.decode_tokens -= 1
-                later.sampled -= 1
+                later.amend(padding_overrun=1, decode_tokens=-1, sampled=-1)
                 later.dropped = [*later.dropped, request]
                 later.real_shape = later.real_shape.without_decode_row(request.num_computed_tokens)
             self._retract(request)
@@ -274,17 +334,24 @@ class Scheduler:
             request.steady.leave(request)
         request.stored_tokens -= 1
 
+    def _drop_in_flight(self, request: Request) -> None:
+        """The request ends before the results of the newest plan are in: throw away the token it samples there."""
+        for plan in self._in_flight:
+            if request not in plan.dropped and self._samples(plan, request):
+                plan.dropped = [*plan.dropped, request]
+                plan.amend(sampled=-1)
+                self._retract(request)
+
     def _samples(self, plan: StepPlan, request: Request) -> bool:
-        """Whether the newest plan has a row that samples a token for this request."""
-        if request in plan.dropped or request.status is not RequestStatus.RUNNING:
-            return False
-        if any(row[0] is request for row in plan.tail):
-            return any(row[0] is request and row[3] for row in plan.tail)
+        for row in plan.tail:
+            if row[0] is request:
+                return row[3]
         return plan.num_steady > 0 and (request.steady is not None or request in plan.ending)
 
     def _end(self, request: Request, reason: FinishReason) -> None:
         """The request computes no more: free its seat and blocks, or hold them until its batch ends."""
         request.finish_reason = reason
+        self._repeatable = None
         if request.status is RequestStatus.HELD:
             return
         if request.status is not RequestStatus.RUNNING:
@@ -300,14 +367,24 @@ class Scheduler:
         self.kv.release(request)
         request.status = RequestStatus.FINISHED
 
-    def _release_batch(self, plan: StepPlan) -> None:
-        """The batch is over: all its rows leave, those that are still owed their results as finished."""
+    def _release_batch(self) -> list[Request]:
+        """The batch is over: all its rows leave; returns those that are still owed their results."""
         held = sorted(self.seats.held.values(), key=lambda request: request.slot)
-        if self.config.release == "batch":
-            plan.finished = [*plan.finished, *(r for r in held if r.finish_reason is not FinishReason.ABORT)]
         for request in held:
             self._leave(request)
-        self._forget_all(held)
+        self._forget(held)
+        if self.config.release == "request":
+            return []
+        return [request for request in held if request.finish_reason is not FinishReason.ABORT]
+
+    def _fail_outgrown(self) -> list[Request]:
+        """End what can never run again; returns the requests."""
+        failed = [request for request in self._outgrown if request.unfinished]
+        self._outgrown.clear()
+        for request in failed:
+            self._end(request, FinishReason.ERROR)
+        self._forget(failed)
+        return failed
 
     def _abort_late(self) -> None:
         if self._late_aborts and len(self._in_flight) <= 1:
@@ -316,10 +393,11 @@ class Scheduler:
                 if self._requests.get(request.request_id) is request:
                     self.abort(request.request_id)
 
-    def _forget_all(self, requests: Iterable[Request]) -> None:
+    def _forget(self, requests: Iterable[Request]) -> None:
+        """Their results have left: their ids are free again."""
         for request in requests:
-            if request.status is RequestStatus.FINISHED:
-                self._requests.pop(request.request_id, None)
+            if self._requests.get(request.request_id) is request:
+                del self._requests[request.request_id]
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless blocks, reference counts, queue, slots and sums are all consistent."""

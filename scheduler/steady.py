@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from .plan import IntArray
@@ -26,8 +24,7 @@ class SteadyPrefix:
         """Sum of the members' computed tokens."""
         self._block_size = block_size
         self._phases: list[dict[int, Request]] = [{} for _ in range(block_size)]
-        self._length_ends: dict[int, dict[int, Request]] = {}
-        self._eos_ends: dict[int, dict[int, Request]] = {}
+        self._ends: dict[int, dict[int, Request]] = {}
         self._joins = 0
         self.offsets = np.zeros(num_slots, dtype=np.int64)
         """Slot -> offset of the member in it, shape ``(slots,)``."""
@@ -49,9 +46,7 @@ class SteadyPrefix:
         self.members[slot] = request
         self.context += request.stored_computed
         self._phases[-offset % self._block_size][slot] = request
-        self._length_ends.setdefault(length_key(request), {})[slot] = request
-        if request.eos_at is not None:
-            self._eos_ends.setdefault(eos_key(request), {})[slot] = request
+        self._ends.setdefault(end_key(request), {})[slot] = request
         self.offsets[slot] = offset
         self._slots = self._requests = None
         if self._max_offset is not None and offset + request.pad > self._max_offset:
@@ -62,9 +57,11 @@ class SteadyPrefix:
         slot, offset = request.slot, request.offset
         del self.members[slot]
         del self._phases[-offset % self._block_size][slot]
-        _remove(self._length_ends, length_key(request), slot)
-        if request.eos_at is not None:
-            _remove(self._eos_ends, eos_key(request), slot)
+        key = end_key(request)
+        ends = self._ends[key]
+        del ends[slot]
+        if not ends:
+            del self._ends[key]
         request.stored_computed = offset + self.clock
         request.stored_tokens = request.stored_computed + 1
         request.steady = None
@@ -88,16 +85,16 @@ class SteadyPrefix:
         """Members whose next token is the last of a block, in running order."""
         return self._phases[(self.clock + 1) % self._block_size]
 
-    def tick(self) -> tuple[Iterable[Request], Iterable[Request]]:
-        """Advance every member by one token; returns those of which it is the last by length, and by recorded EOS.
+    def tick(self) -> dict[int, Request] | None:
+        """Advance every member by one token; returns those of which it is the last, by length or by recorded EOS.
 
-        All stay members for now: the former must be taken out before the next tick, of the latter nobody knows yet.
+        All stay members for now. Those that end by length must be taken out before the next tick; of the others
+        nobody knows yet.
         """
         self.context += len(self.members)
         clock = self.clock
         self.clock = clock + 1
-        length_ends, eos_ends = self._length_ends.get(clock), self._eos_ends.get(clock)
-        return tuple(length_ends.values()) if length_ends else (), tuple(eos_ends.values()) if eos_ends else ()
+        return self._ends.get(clock)
 
     def slots(self) -> IntArray:
         """The members' slots in running order, shape ``(members,)``."""
@@ -121,31 +118,19 @@ class SteadyPrefix:
         """Raise AssertionError unless calendars and sums agree with the members."""
         members = list(self.members.values())
         in_phases = [request for phase in self._phases for request in phase.values()]
-        in_lengths = [request for ends in self._length_ends.values() for request in ends.values()]
+        in_ends = [request for ends in self._ends.values() for request in ends.values()]
         joins = [request.join_no for request in members]
         fair = (
             self.context == sum(request.num_computed_tokens for request in members)
-            and len(in_phases) == len(in_lengths) == len(members)
+            and len(in_phases) == len(in_ends) == len(members)
             and joins == sorted(joins)
             and all(request.steady is self and self.members[request.slot] is request for request in in_phases)
-            and all(key >= self.clock - 1 for key in self._length_ends)
+            and all(key >= self.clock - 2 for key in self._ends)
         )
         if not fair:
             raise AssertionError("steady prefix: sums or calendars disagree with the members")
 
 
-def length_key(request: Request) -> int:
-    """The clock at whose tick a member samples its last token by length: ``offset + clock + 2 == end_at``."""
-    return request.end_at - request.offset - 2
-
-
-def eos_key(request: Request) -> int:
-    """The clock at whose tick a member samples its recorded EOS."""
-    assert request.eos_at is not None
-    return request.num_prompt_tokens + request.eos_at - request.offset - 2
-
-
-def _remove(calendar: dict[int, dict[int, Request]], key: int, slot: int) -> None:
-    entries = calendar.get(key)
-    if entries is not None and entries.pop(slot, None) is not None and not entries:
-        del calendar[key]
+def end_key(request: Request) -> int:
+    """The clock at whose tick a member samples its last token: ``offset + clock + 2`` tokens are known then."""
+    return request.last_at - request.offset - 2

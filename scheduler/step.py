@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .kv import KvManager
 from .plan import WAIT_REASONS
-from .request import FinishReason, Request, RequestStatus
+from .request import Request, RequestStatus
 from .seats import Seats
 from .waiting import WaitingQueue, urgency
 
@@ -29,6 +29,7 @@ class Step:
         waiting: the queue; iterate it, never change it.
         rows: request -> tokens scheduled, for requests outside the steady prefix, in running order.
         admitted, preempted: requests that gained or lost their seat in this step.
+        outgrown: those of the preempted that the whole pool could not hold.
         wake_s: when the policy wants to be asked again although nothing new came; None: no need.
     """
 
@@ -40,6 +41,7 @@ class Step:
         waiting: WaitingQueue,
         *,
         budget: int,
+        splits: bool,
         track_blocks: bool,
     ) -> None:
         self.config = config
@@ -49,6 +51,7 @@ class Step:
         self._track = track_blocks
         self._priority = config.scheduling_policy == "priority"
         self._budget = budget
+        self._splits = splits
         self.changed = True
         """Whether anything but steady decodes happened in this step."""
         self.begin(0.0)
@@ -65,12 +68,30 @@ class Step:
             self._forget_changes()
         self._kv.begin_step()
 
+    def begin_repeat(self, now_s: float) -> bool:
+        """Let all steady members take one more token, as in the step before; False when that takes a policy.
+
+        `wait_reason` stays what it was: nothing has changed that could change it.
+        """
+        kv, pool = self._kv, self._kv.pool
+        if kv.caching:
+            return False
+        self.now_s = now_s
+        self.steady_blocks = None
+        if kv.paged:
+            needing = self._seats.steady.needing_block()
+            if len(needing) > len(pool.unhashed):
+                return False
+            if needing:
+                self._grow_steady(needing)
+        return True
+
     def _forget_changes(self) -> None:
         self.changed = False
         self.rows: dict[Request, int] = {}
         self.admitted: list[Request] = []
         self.preempted: list[Request] = []
-        self.failed: list[Request] = []
+        self.outgrown: list[Request] = []
         self.joined: list[Request] = []
         self.left: list[Request] = []
         self.new_blocks: list[tuple[Request, int, list[int]]] = []
@@ -131,13 +152,17 @@ class Step:
         Args:
             limit: most tokens for it in this step.
             request: which one, when not the head.
-            whole: do not split it: it waits when its tokens exceed the budget left.
+            whole: do not split it: it waits when its tokens exceed the budget left. A policy that splits prompts splits
+                all the same what exceeds a whole step's budget, as it would wait for ever.
             over_budget: let a whole prompt exceed the budget.
             slot: the seat to take, when not the lowest free one.
             reserve: KV blocks to take at once, whatever `kv_memory` says.
         """
         seats, kv = self._seats, self._kv
-        if seats.next_free() is None:
+        if self.budget <= 0 and not over_budget:
+            self.wait_reason = _NO_TOKENS
+            return False
+        if not seats.free:
             self.wait_reason = _NO_SEQS
             return False
         request = self.waiting.head() if request is None else request
@@ -145,7 +170,7 @@ class Step:
         cached = len(hits) * kv.block_size
         count = min(request.stored_tokens - cached, limit)
         if count > self.budget and not over_budget:
-            if whole or self.budget <= 0:
+            if whole and not (self._splits and count > self._budget):
                 self.wait_reason = _NO_TOKENS
                 return False
             count = self.budget
@@ -194,6 +219,8 @@ class Step:
 
     def _grow_steady(self, needing: dict[int, Request]) -> None:
         requests = list(needing.values())
+        if self._seats.slot_order:
+            requests.sort(key=lambda request: request.slot)
         blocks = self._kv.pool.allocate(len(requests))
         if self._track:
             self.steady_blocks = (requests, [len(request.blocks) for request in requests], blocks)
@@ -208,12 +235,17 @@ class Step:
             count = min(request.stored_tokens - request.stored_computed, limit, self.budget)
             if count <= 0:
                 index += 1
-            elif self._grow(request, count):
+                continue
+            while not self._grow(request, count):
+                victim = self._victim()
+                index -= victim.steady is None and victim in tail[:index]
+                self._preempt(victim)
+                if victim is request:
+                    break
+            else:
                 self.rows[request] = count
                 self.budget -= count
                 index += 1
-            else:
-                index -= self._make_room(request, index)
 
     def _grow(self, request: Request, count: int) -> bool:
         """Give a running request the blocks for its next tokens; False when there are too few."""
@@ -237,13 +269,14 @@ class Step:
         elif upto % self._kv.block_size == 0:
             self._kv.decoded(request, upto)
 
-    def _make_room(self, request: Request, index: int) -> int:
-        """Preempt one request for the one at `index` of the tail; returns by how much the index shifts back."""
-        tail = self._seats.tail
-        victim = max([*self._seats.steady.members.values(), *tail], key=urgency) if self._priority else tail[-1]
-        ahead = victim.steady is None and victim in tail[:index]
-        self._preempt(victim)
-        return int(ahead)
+    def _victim(self) -> Request:
+        """Who gives way: the least urgent under ``priority``, else the last of the running list."""
+        seats = self._seats
+        if self._priority:
+            return max([*seats.steady.members.values(), *seats.tail], key=urgency)
+        if seats.slot_order:  # the list goes by seat, not by age: the youngest gives way all the same
+            return max([*seats.steady.members.values(), *seats.tail], key=lambda request: request.index)
+        return seats.tail[-1]
 
     def _preempt(self, victim: Request) -> None:
         """Take a running request's seat and blocks; what it was given in this step goes back to the budget."""
@@ -271,11 +304,9 @@ class Step:
     def _requeue(self, victim: Request) -> None:
         never = self._kv.never_fits(victim)
         victim.stored_computed = 0
-        self.preempted.append(victim)
         victim.num_preemptions += 1
+        victim.status = RequestStatus.PREEMPTED
+        self.preempted.append(victim)
+        self.waiting.push_preempted(victim)
         if never:
-            victim.status, victim.finish_reason = RequestStatus.FINISHED, FinishReason.ERROR
-            self.failed.append(victim)
-        else:
-            victim.status = RequestStatus.PREEMPTED
-            self.waiting.push_preempted(victim)
+            self.outgrown.append(victim)

@@ -29,6 +29,8 @@ class Policy(ABC):
         reserves: it gives each request all its KV blocks at admission and never preempts.
         slot_order: rows, blocks and results go by slot number rather than by admission.
         splits_prompts: a prompt may be computed in several steps.
+        repeats: after a step of decodes alone, it plans the same again as long as no request comes, ends or leaves
+            (nothing in it depends on the time or on how often it was asked); then it is not asked.
     """
 
     name: ClassVar[str]
@@ -38,6 +40,7 @@ class Policy(ABC):
     reserves: ClassVar[bool] = False
     slot_order: ClassVar[bool] = False
     splits_prompts: ClassVar[bool] = False
+    repeats: ClassVar[bool] = False
 
     def __init__(self, config: SchedulerConfig) -> None:
         self.config = config

@@ -12,6 +12,7 @@ class Chunked(Policy):
     """Each request's computed tokens chase its known tokens; running ones go first, then the queue in order."""
 
     name = "chunked"
+    repeats = True
     splits_prompts = True
 
     def plan(self, step: Step) -> None:
@@ -21,16 +22,12 @@ class Chunked(Policy):
         if threshold and step.num_running + len(step.waiting) > 1:
             limit = threshold
         step.run_all(limit)
-        while not step.preempted and len(step.waiting):
-            if not step.admit(limit, whole=self._whole(step.waiting.head())):
-                break
-
-    def _whole(self, request: Request) -> bool:
         # vLLM never splits with chunking off, so there a preempted request that outgrew the budget blocks the queue
-        # for ever; here it is recomputed in chunks.
-        if self.config.enable_chunked_prefill:
-            return False
-        return request.num_tokens <= self.config.max_num_batched_tokens
+        # for ever; here `admit` recomputes it in chunks.
+        whole = not self.config.enable_chunked_prefill
+        while not step.preempted and len(step.waiting):
+            if not step.admit(limit, whole=whole):
+                break
 
     def refuse(self, request: Request) -> RequestRefused | None:
         """With chunked prefill off, a prompt over the budget never fits."""

@@ -13,6 +13,7 @@ class Orca(Policy):
     """
 
     name = "orca"
+    repeats = True
 
     def plan(self, step: Step) -> None:
         """Running requests, then whole prompts."""

@@ -10,6 +10,7 @@ class PrefillFirst(Policy):
     """Whole prompts while any can be admitted, up to the budget (one over it runs alone); else one decode of all."""
 
     name = "prefill-first"
+    repeats = True
 
     def plan(self, step: Step) -> None:
         """Admissions if possible, otherwise decodes."""

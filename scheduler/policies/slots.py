@@ -12,6 +12,7 @@ class Slots(Policy):
     samples one token; after the sweep all active seats decode once. The token budget does not bind."""
 
     name = "slots"
+    repeats = True
     budgeted = False
     slot_order = True
 

@@ -18,6 +18,7 @@ class Static(Policy):
     """
 
     name = "static"
+    repeats = True
     layout = "padded"
     holds = True
     budgeted = False
@@ -36,7 +37,8 @@ class Static(Policy):
     def _may_start(self, step: Step) -> bool:
         if len(step.waiting) >= self.config.max_num_seqs:
             return True
-        start_s = step.waiting.head().queued_s + self.config.batch_timeout_s
+        # under priority the head need not be the first that came
+        start_s = min(request.queued_s for request in step.waiting) + self.config.batch_timeout_s
         if step.now_s >= start_s:
             return True
         step.wake_s = start_s
@@ -47,7 +49,7 @@ class Static(Policy):
         batch, blocks = self._roster(step)
         longest = max(request.num_prompt_tokens for request in batch)
         for request in batch:
-            request.pad = longest - request.num_prompt_tokens
+            request.pad = longest - request.num_prompt_tokens if self.config.padding_side == "left" else 0
             step.admit(request=request, whole=True, over_budget=True, reserve=blocks)
         if len(step.waiting):
             step.wait("seqs" if len(batch) == self.config.max_num_seqs else "blocks")

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from scheduler import PADDING_CAUSES, FinishReason, Request, RequestRefused, Scheduler, SchedulerConfig, StepPlan
+from scheduler.plan import FACTS
 
 EOS, STOP = 2, 3
 TICK_S = 0.01
@@ -88,9 +89,12 @@ class StepRecord:
     """Running and with tokens to come, in order (not those whose last token is in flight)."""
     waiting_before: list[int]
     held_before: int
+    burning: int
+    """Rows of a `static` batch that take no more tokens but are computed with it to its end."""
     running: list[int]
     blocks_held: int
-    free_slots: int
+    seated: int
+    """Seats taken, by rows that have ended but are held too."""
     finished: list[End] = field(default_factory=list)
     lost: dict[int, int] = field(default_factory=dict)
     """Tokens each request lost by preemptions since the step before (empty plans preempt too)."""
@@ -100,14 +104,12 @@ class StepRecord:
     def facts(self) -> dict[str, Any]:
         """Everything that must not depend on how the plan was made: fast or plain."""
         plan = self.plan
-        names = (
-            "step", "layout", "rows", "cols", "computed_tokens", "logits_rows", "context_tokens", "sampled",
-            "decode_tokens", "prefill_tokens", "recomputed_tokens", "cached_tokens", "padding_prompt",
-            "padding_finished", "padding_graph", "padding_overrun", "padding_context", "slots_busy", "running",
-            "waiting", "wait_reason", "blocks_used", "blocks_cached", "blocks_total",
-        )  # fmt: skip
-        found: dict[str, Any] = {name: getattr(plan, name) for name in names}
-        lists = ("admitted", "preempted", "first_tokens", "arrived", "aborted", "ending", "eos_ends", "dropped")
+        found: dict[str, Any] = {
+            "step": plan.step,
+            "layout": plan.layout,
+            "facts": dict(zip(FACTS, plan.facts, strict=True)),
+        }
+        lists = ("admitted", "preempted", "first_tokens", "arrived", "aborted", "ending", "dropped")
         found |= {name: [request.request_id for request in getattr(plan, name)] for name in lists}
         found["finished"] = self.finished
         found["list"] = self.rows
@@ -259,11 +261,20 @@ class Run:
         if plan.empty:
             self._ended(plan.finished)
             return None
+        seats = scheduler.seats
         record = StepRecord(
-            plan, list(rows_of(scheduler, plan)), self.now_s, running_before, waiting_before, held_before,
-            [int(r.request_id) for r in scheduler.seats.running()], self._blocks_held(), len(scheduler.seats._free),
+            plan,
+            rows=list(rows_of(scheduler, plan)),
+            now_s=self.now_s,
+            running_before=running_before,
+            waiting_before=waiting_before,
+            held_before=held_before,
+            burning=len(seats.held) + (len(seats.ending) if scheduler.policy.holds else 0),
+            running=[int(r.request_id) for r in self._in_order(seats.running())],
+            blocks_held=len({block for request in self._seated() for block in request.blocks}),
+            seated=len(self._seated()),
             lost=self._lost,
-        )  # fmt: skip
+        )
         self._lost = {}
         self.steps.append(record)
         by_request = {row.request: row for row in record.rows}
@@ -284,9 +295,12 @@ class Run:
         for request in self.scheduler.seats.running():
             assert self.tables[int(request.request_id)] == request.blocks
 
-    def _blocks_held(self) -> int:
-        seats = self.scheduler.seats
-        return len({block for request in [*seats.running(), *seats.held.values()] for block in request.blocks})
+    def _in_order(self, running: list[Request]) -> list[Request]:
+        """Running order; that of the seats where the policy goes by seat."""
+        return sorted(running, key=lambda r: r.slot) if self.scheduler.policy.slot_order else running
+
+    def _seated(self) -> list[Request]:
+        return [*self.scheduler.seats.running(), *self.scheduler.seats.held.values()]
 
     def _results(self, record: StepRecord) -> None:
         plan = record.plan
@@ -298,6 +312,7 @@ class Run:
         kept = [row for row in record.rows if row.samples and self.requests[row.request] not in plan.dropped]
         for row in kept:
             assert row.request not in self.ends, f"request {row.request} got a token after its end"
+            assert row.request not in self.aborted, f"request {row.request} got a token after its abort"
             self.delivered[row.request].append(row.computed + row.scheduled)
         sampled = None
         if self.content == "tokens":

@@ -63,7 +63,7 @@ class Run:
                 self.scheduler.update(done, sampled_for(of))
 
     def held(self) -> list[Request]:
-        return list(self.scheduler.seats.held.values())
+        return self.scheduler.burning()
 
     def rectangle(self, plan: StepPlan, rows: PlanRows) -> PaddedBatch:
         return self.batch.build_padded(plan, rows, self.held())
@@ -251,7 +251,7 @@ def test_a_rectangle_without_the_rows_that_burn_on_is_a_loud_error() -> None:
     steps = run.steps()
     next(steps)
     plan, rows, _ = next(steps)
-    with pytest.raises(RuntimeError, match=r"1 rows \+ 0 held are not the plan's 2"):
+    with pytest.raises(RuntimeError, match=r"1 rows \+ 0 burning are not the plan's 2"):
         run.batch.build_padded(plan, rows)
 
 
@@ -266,10 +266,10 @@ def test_rectangle_reads_as_many_kv_positions_as_the_plan_counts(
         assert plan.context_tokens + plan.padding_context == rectangle.width * len(rectangle.slots)
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_width_of_a_static_batch_grows_with_every_step_though_its_longest_row_has_ended(side: str) -> None:
+@pytest.mark.parametrize(("side", "widths"), [("left", [10, 11, 12, 13]), ("right", [10, 11, 11, 11])])
+def test_left_padding_keeps_the_rectangle_growing_when_its_longest_row_has_ended(side: str, widths: list[int]) -> None:
     run = Run([(10, 1), (2, 4)], policy="static", max_num_seqs=2, block_size=4, num_blocks=17, padding_side=side)
-    assert [run.rectangle(plan, rows).width for plan, rows, _ in run.steps()] == [10, 11, 12, 13]
+    assert [run.rectangle(plan, rows).width for plan, rows, _ in run.steps()] == widths
 
 
 def test_a_plan_applied_twice_or_left_out_is_a_loud_error() -> None:

@@ -83,5 +83,3 @@ def test_every_step_is_decided_as_vllm_decided_it(path: Path, plain: bool) -> No
     case = json.loads(path.read_text())
     for number, (ours, theirs) in enumerate(zip(replay(case, plain=plain), case["steps"], strict=True)):
         assert ours == theirs, f"{path.name}, step {number}"
-
-
