@@ -58,8 +58,7 @@ class Request:
         "request_id", "num_prompt_tokens", "max_tokens", "min_tokens", "ignore_eos", "stop_token_ids", "priority",
         "arrival_s", "queued_s", "eos_at", "cache_salt", "tokens", "index", "status", "finish_reason", "slot", "blocks",
         "block_hashes", "num_published", "stored_tokens", "stored_computed", "steady", "offset", "join_no", "end_at", "last_at",
-        "max_computed", "num_preemptions", "admissions", "num_cached_tokens", "pad", "last_delivery_s", "joined_tick",
-        "times",
+        "max_computed", "num_preemptions", "admissions", "num_cached_tokens", "pad", "joined_clock", "left_clock",
     )  # fmt: skip
 
     def __init__(
@@ -120,9 +119,8 @@ class Request:
         self.pad = 0
         """Left padding of its row: how much longer the longest prompt of its `static` batch is, tokens."""
         self.queued_s = 0.0
-        self.last_delivery_s = 0.0
-        self.joined_tick = 0
-        self.times: list[float] | None = None
+        self.joined_clock = self.left_clock = 0
+        """It was (or is, while `steady`) a member of the steady prefix from the first of these clocks to the second."""
 
     @property
     def num_computed_tokens(self) -> int:

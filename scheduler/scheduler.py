@@ -346,7 +346,8 @@ class Scheduler:
         for row in plan.tail:
             if row[0] is request:
                 return row[3]
-        return plan.num_steady > 0 and (request.steady is not None or request in plan.ending)
+        member = request.joined_clock <= plan.clock and (request.steady is not None or plan.clock < request.left_clock)
+        return plan.num_steady > 0 and member
 
     def _end(self, request: Request, reason: FinishReason) -> None:
         """The request computes no more: free its seat and blocks, or hold them until its batch ends."""

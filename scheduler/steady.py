@@ -42,6 +42,7 @@ class SteadyPrefix:
         slot, clock = request.slot, self.clock
         offset = request.stored_computed - clock
         request.steady, request.offset, request.join_no = self, offset, self._joins
+        request.joined_clock = clock
         self._joins += 1
         self.members[slot] = request
         self.context += request.stored_computed
@@ -64,7 +65,7 @@ class SteadyPrefix:
             del self._ends[key]
         request.stored_computed = offset + self.clock
         request.stored_tokens = request.stored_computed + 1
-        request.steady = None
+        request.steady, request.left_clock = None, self.clock
         self.context -= request.stored_computed
         self._slots = self._requests = None
         if offset + request.pad == self._max_offset:

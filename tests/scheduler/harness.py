@@ -109,8 +109,9 @@ class StepRecord:
             "layout": plan.layout,
             "facts": dict(zip(FACTS, plan.facts, strict=True)),
         }
-        lists = ("admitted", "preempted", "first_tokens", "arrived", "aborted", "ending", "dropped")
+        lists = ("admitted", "preempted", "first_tokens", "arrived", "aborted", "dropped")
         found |= {name: [request.request_id for request in getattr(plan, name)] for name in lists}
+        found["ending"] = {request.request_id for request in plan.ending}
         found["finished"] = self.finished
         found["list"] = self.rows
         found["running_list"] = self.running

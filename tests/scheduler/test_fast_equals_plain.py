@@ -90,4 +90,4 @@ def test_requests_that_come_and_go_during_long_decodes_are_the_same() -> None:
         Ask(3, 80, arrive=90),
     ]
     for seats in (1, 2, 4):
-        assert_twins(config=SchedulerConfig(max_num_seqs=seats, block_size=4), asks=asks)
+        assert_twins(config=SchedulerConfig(max_num_seqs=seats, block_size=4, num_blocks=257), asks=asks)
