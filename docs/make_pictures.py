@@ -92,8 +92,8 @@ def legend(y: float) -> list[str]:
 def head(height: float) -> str:
     """Opening tag, colours for light and dark pages, the hatch."""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" role="img" font-family="sans-serif" '
-        'font-size="11">\n<title>Slots over time under naive and continuous batching</title>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" role="img" '
+        'font-family="sans-serif" font-size="11">\n<title>Slots over time under naive and continuous batching</title>\n'
         "<style>text{fill:#24292f}@media(prefers-color-scheme:dark){text{fill:#d0d7de}}</style>\n"
         '<defs><pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
         '<rect width="5" height="5" fill="#e69f0044"/><rect width="2" height="5" fill="#e69f00"/></pattern></defs>'

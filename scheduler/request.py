@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum, IntEnum
+from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +26,7 @@ class RequestStatus(IntEnum):
     FINISHED = 5
 
 
-class FinishReason(str, Enum):
+class FinishReason(StrEnum):
     """Why a request ended."""
 
     STOP = "stop"  # EOS or a stop token
@@ -57,8 +57,8 @@ class Request:
     __slots__ = (
         "request_id", "num_prompt_tokens", "max_tokens", "min_tokens", "ignore_eos", "stop_token_ids", "priority",
         "arrival_s", "queued_s", "eos_at", "cache_salt", "tokens", "index", "status", "finish_reason", "slot", "blocks",
-        "block_hashes", "num_published", "stored_tokens", "stored_computed", "steady", "offset", "join_no", "end_at", "last_at",
-        "max_computed", "num_preemptions", "admissions", "num_cached_tokens", "pad", "joined_clock", "left_clock",
+        "block_hashes", "num_published", "stored_tokens", "stored_computed", "steady", "offset", "join_no", "end_at",
+        "last_at", "max_computed", "num_preemptions", "admissions", "num_cached_tokens", "pad", "joined_clock", "left_clock",
     )  # fmt: skip
 
     def __init__(
@@ -120,7 +120,7 @@ class Request:
         """Left padding of its row: how much longer the longest prompt of its `static` batch is, tokens."""
         self.queued_s = 0.0
         self.joined_clock = self.left_clock = 0
-        """It was (or is, while `steady`) a member of the steady prefix from the first of these clocks to the second."""
+        """It was (while `steady`: is) a member of the steady prefix from the first of these clocks to the second."""
 
     @property
     def num_computed_tokens(self) -> int:

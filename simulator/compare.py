@@ -74,7 +74,9 @@ def compare(
         workload: as for `simulate`.
         policies: names.
         layouts: ``auto`` (each policy's own), ``padded``, ``ragged``.
-        concurrency, think_s, seed: as for `simulate`.
+        concurrency: as for `simulate`.
+        think_s: as for `simulate`.
+        seed: as for `simulate`.
         traces: folder that receives a trace of each run, ``POLICY-LAYOUT.trace``.
         jobs: processes; None: one a core for large workloads, one process for small ones.
         on_run: called when a run has ended.
@@ -133,9 +135,7 @@ def _between(wanted: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(first_policy, layout) for layout in sorted(layouts) if (first_policy, layout) not in wanted]
 
 
-def _result(
-    workload: Workload, setup: Setup, runs: list[dict[str, Any]], num_wanted: int, seed: int
-) -> dict[str, Any]:
+def _result(workload: Workload, setup: Setup, runs: list[dict[str, Any]], num_wanted: int, seed: int) -> dict[str, Any]:
     system = setup.build()
     return {
         "workload": {"name": workload.name, "requests": len(workload), "digest": workload.digest()},

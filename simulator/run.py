@@ -56,9 +56,8 @@ def simulate(
         workload = resolve_workload(workload, seed=seed)
     load = make_load(workload, concurrency=concurrency, think_s=think_s, aborts=aborts)
     meta = {"seed": seed, "load": {"concurrency": concurrency, "think_s": think_s}}
-    return run(
-        Setup.of(settings).build(), workload, load, out=out, meta=meta, plans=plans, token_times=token_times, plain=plain
-    )
+    options = {"plans": plans, "token_times": token_times, "plain": plain}
+    return run(Setup.of(settings).build(), workload, load, out=out, meta=meta, **options)
 
 
 def make_load(
@@ -115,12 +114,17 @@ def run(
 
 def describe(system: System, workload: Workload, scheduler: Scheduler) -> dict[str, Any]:
     """What a trace's meta says of a simulated run."""
+    software = {
+        "batchscope": version("batchscope"),
+        "python": platform.python_version(),
+        "simpy": simpy.__version__,
+    }
     return {
         "source": "simulated",
         **system.describe(),
         "layout": scheduler.layout,
         "workload": {"name": workload.name, "requests": len(workload), "digest": workload.digest()},
-        "software": {"batchscope": version("batchscope"), "python": platform.python_version(), "simpy": simpy.__version__},
+        "software": software,
     }
 
 

@@ -92,9 +92,7 @@ class Setup:
         name, options = split_options(self.cost)
         if name == "roofline":
             options = {"weight_dtype": self.weight_dtype, "kv_dtype": self.kv_dtype, **options}
-        return make_cost_model(
-            name, model=model, hardware=hardware, tensor_parallel=self.tensor_parallel, **options
-        )
+        return make_cost_model(name, model=model, hardware=hardware, tensor_parallel=self.tensor_parallel, **options)
 
 
 @dataclass(frozen=True)

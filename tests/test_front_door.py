@@ -54,7 +54,11 @@ def test_version_and_help_succeed() -> None:
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
     pipe = subprocess.run(
-        f"{sys.executable} -m batchscope simulate --help | head -1", shell=True, capture_output=True, text=True, cwd=ROOT
+        f"{sys.executable} -m batchscope simulate --help | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
     )
     assert pipe.returncode == 0
     assert "Traceback" not in pipe.stderr
