@@ -6,11 +6,23 @@ Public names are imported when first used: looking at a hardware sheet does not 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .capacity import capacity as capacity
+    from .compare import compare as compare
+    from .explain import explain as explain
+    from .run import simulate as simulate
+    from .sweep import sweep as sweep
 
 _PUBLIC = {
     "simulate": "simulator.run",
-    "compare": "simulator.experiments",
+    "compare": "simulator.compare",
+    "sweep": "simulator.sweep",
+    "capacity": "simulator.capacity",
+    "explain": "simulator.explain",
     "CostModel": "simulator.costs",
     "StepCost": "simulator.costs",
     "make_cost_model": "simulator.costs",
@@ -30,3 +42,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_PUBLIC})
+
+
+class _Room(ModuleType):
+    """Importing the module `simulator.compare` must not hide the function of that name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _PUBLIC and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Room

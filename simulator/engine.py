@@ -25,7 +25,8 @@ class Inbox:
         self._env = env
         self._senders = 0
         self._bell: Event | None = None
-        self._watched: dict[str | int, Event] = {}
+        self.watched: dict[str | int, Event] = {}
+        """Requests whose client waits for the answer, and the event that tells it."""
 
     def open(self, senders: int) -> None:
         """So many processes will send and each call `close` when it has nothing more."""
@@ -48,7 +49,7 @@ class Inbox:
 
     def put_and_watch(self, request: Request) -> Event:
         """A request arrives from a client that waits for its end: the event returned."""
-        done = self._watched[request.request_id] = Event(self._env)
+        done = self.watched[request.request_id] = Event(self._env)
         self.put(request)
         return done
 
@@ -59,14 +60,9 @@ class Inbox:
 
     def tell(self, finished: Request) -> None:
         """Let the client of a finished request know."""
-        done = self._watched.pop(finished.request_id, None)
+        done = self.watched.pop(finished.request_id, None)
         if done is not None:
             done.succeed()
-
-    @property
-    def watched(self) -> bool:
-        """Whether any client waits for an answer."""
-        return bool(self._watched)
 
     def bell(self) -> Event:
         """An event that fires when something comes or a sender closes."""

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from scheduler.errors import ConfigError
+from scheduler.errors import ConfigError, UserError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+KNOCK_S = 5.0
+"""Seconds to wait for a cluster's first answer."""
+IN_FLIGHT = 4
+"""Tasks a core that wait at the cluster: enough to keep it busy, few enough to stop soon."""
 
 
 def run_many(
@@ -24,25 +32,53 @@ def run_many(
         tasks: what to call it with.
         jobs: processes; None: one a core. With 1, or one task, everything runs in this process.
         ray: address of a Ray cluster, or ``local`` to start one on this machine; None: no Ray.
+
+    Raises:
+        UserError: `jobs` is no number of processes; Ray is missing or not there; a worker process was killed.
     """
     if jobs is not None and jobs < 1:
         raise ConfigError(f"jobs is {jobs}; expected a whole number of processes >= 1")
     if ray is not None:
         yield from _on_ray(work, tasks, ray)
         return
-    workers = min(jobs or os.cpu_count() or 1, len(tasks))
+    workers = min(jobs or cores(), len(tasks))
     if workers <= 1:
         for index, task in enumerate(tasks):
             yield index, work(task)
         return
+    yield from _on_processes(work, tasks, workers)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _on_processes(work: Callable[[Task], Result], tasks: Sequence[Task], workers: int) -> Iterator[tuple[int, Result]]:
     context = multiprocessing.get_context("forkserver")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        waiting = {pool.submit(work, task): index for index, task in enumerate(tasks)}
-        try:
-            for done in as_completed(waiting):
-                yield waiting[done], done.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    context.set_forkserver_preload([work.__module__])  # imported once, not in every worker
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts)
+    waiting = {pool.submit(work, task): index for index, task in enumerate(tasks)}
+    try:
+        for done in as_completed(waiting):
+            yield waiting[done], done.result()
+    except BrokenProcessPool as error:
+        raise UserError(
+            "a worker process ended before its run did: for want of memory (try fewer jobs), or because the script "
+            "that started it has no `if __name__ == '__main__':`"
+        ) from error
+    except BaseException:
+        for child in set(multiprocessing.active_children()) - others:
+            child.terminate()  # nobody wants the runs under way any more
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C goes to all processes of a terminal; the parent alone answers it, and ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _on_ray(work: Callable[[Task], Result], tasks: Sequence[Task], address: str) -> Iterator[tuple[int, Result]]:
@@ -52,13 +88,49 @@ def _on_ray(work: Callable[[Task], Result], tasks: Sequence[Task], address: str)
         raise ConfigError("Ray is not installed; pip install 'batchscope[ray]'") from error
     started = not ray.is_initialized()
     if started:
-        ray.init(address=None if address == "local" else address, log_to_driver=False)
+        _connect(ray, address)
     try:
-        remote: Any = ray.remote(work)
-        waiting = {remote.remote(task): index for index, task in enumerate(tasks)}
-        while waiting:
-            (done,), _ = ray.wait(list(waiting), num_returns=1)
-            yield waiting.pop(done), ray.get(done)
+        yield from _ray_results(ray, work, tasks)
     finally:
         if started:
             ray.shutdown()
+
+
+def _connect(ray: Any, address: str) -> None:
+    _knock(address)
+    try:
+        if address == "local":
+            ray.init(num_cpus=cores(), include_dashboard=False, log_to_driver=False)
+        else:
+            ray.init(address=address, log_to_driver=False)
+    except (ConnectionError, ValueError) as error:
+        raise UserError(f"no Ray cluster at {address!r}: {str(error).splitlines()[0]}") from error
+
+
+def _knock(address: str) -> None:
+    """Raise UserError when nobody listens at ``host:port``; Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=KNOCK_S).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(f"no Ray cluster at {address!r}: {error}") from error
+
+
+def _ray_results(ray: Any, work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result]]:
+    remote: Any = ray.remote(work)
+    most = IN_FLIGHT * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    left = iter(enumerate(tasks))
+    waiting: dict[Any, int] = {}
+    while True:
+        while len(waiting) < most and (entry := next(left, None)) is not None:
+            waiting[remote.remote(entry[1])] = entry[0]
+        if not waiting:
+            return
+        (done,), _ = ray.wait(list(waiting), num_returns=1)
+        try:
+            result = ray.get(done)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from error
+        yield waiting.pop(done), result

@@ -36,20 +36,26 @@ def setting_options(*, without: tuple[str, ...] = ()) -> Callable[[Command], Com
 
 def workload_options(command: Command) -> Command:
     """Add the workload argument and the options on how it is read and sent."""
-    for option in reversed(
-        (
-            click.argument("workload", default="default"),
-            click.option("--requests", type=click.IntRange(min=1), help="Only so many requests."),
-            click.option("--rate", type=float, help="Stretch arrivals to so many requests a second."),
-            click.option("--sort", is_flag=True, help="Accept a file whose times are not in order."),
-            click.option("--skip-bad", is_flag=True, help="Leave out and count rows that are wrong."),
-            click.option("--hash-block", type=click.IntRange(min=1), help="Tokens a hash id stands for."),
-            click.option("--concurrency", type=int, help="So many closed-loop clients instead of arrival times."),
-            click.option("--think-s", type=float, default=0.0, help="Seconds such a client waits before it sends again."),
-        )
-    ):
+    return traffic_options(_RATE(_CONCURRENCY(_THINK(command))))
+
+
+def traffic_options(command: Command) -> Command:
+    """Add the workload argument and the options on how it is read: for commands that set the pace themselves."""
+    for option in reversed(_READING):
         command = option(command)
     return command
+
+
+_READING = (
+    click.argument("workload", default="default"),
+    click.option("--requests", type=click.IntRange(min=1), help="Only so many requests."),
+    click.option("--sort", is_flag=True, help="Accept a file whose times are not in order."),
+    click.option("--skip-bad", is_flag=True, help="Leave out and count rows that are wrong."),
+    click.option("--hash-block", type=click.IntRange(min=1), help="Tokens a hash id stands for."),
+)
+_RATE = click.option("--rate", type=float, help="Stretch arrivals to so many requests a second.")
+_CONCURRENCY = click.option("--concurrency", type=int, help="So many closed-loop clients instead of arrival times.")
+_THINK = click.option("--think-s", type=float, default=0.0, help="Seconds such a client waits before it sends again.")
 
 
 def given(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +93,8 @@ def _whole_numbers(ctx: click.Context, param: click.Parameter, value: str | None
     try:
         return tuple(int(part) for part in str(value).split(",") if part.strip())
     except ValueError as error:
-        raise ConfigError(f"--{(param.name or '').replace('_', '-')} is {value!r}; expected whole numbers N,N,...") from error
+        flag = "--" + (param.name or "").replace("_", "-")
+        raise ConfigError(f"{flag} is {value!r}; expected whole numbers N,N,...") from error
 
 
 def attribute_texts(kind: type) -> dict[str, str]:

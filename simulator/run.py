@@ -93,6 +93,7 @@ def run(
     Raises RequestRefused before anything is written when a request of the workload could never run.
     """
     refuse_early(system, workload)
+    system.cost_model.reset()
     scheduler = Scheduler(system.config, plain=plain, track_blocks=plans)
     env = simpy.Environment()
     inbox = Inbox(env)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -46,10 +47,12 @@ def record_of(trace: Trace, *, wall_s: float | None = None, slo: dict[str, float
 
 
 def saturated(trace: Trace) -> bool | None:
-    """Whether arrivals outran service: at the last arrival more requests waited than ran on average so far.
+    """Whether arrivals outran service: at the last arrival more requests waited than ran on average so far, and more
+    than the square root of their number.
 
-    A stable server's queue is at most what its next turns take in; one that falls behind ends its arrivals with more
-    than a whole batch queued. None where there is no arrival rate: all came at once, or clients waited for answers.
+    A queue that falls behind grows with the number of arrivals; one that just keeps up wanders by about the root of it
+    (one slot under Poisson arrivals at 90% load leaves a whole batch waiting every other time). None where there is no
+    arrival rate: all came at once, or clients waited for answers.
     """
     arrivals = trace.column("requests", "arrival_s")
     if len(arrivals) < 2 or trace.meta.get("load", {}).get("concurrency") is not None:
@@ -63,7 +66,7 @@ def saturated(trace: Trace) -> bool | None:
     if not during.any():
         return False
     running = float(np.dot(spans, steps["running"][during]) / spans.sum())
-    return bool(steps["waiting"][during][-1] > running)
+    return bool(steps["waiting"][during][-1] > max(running, math.sqrt(len(arrivals))))
 
 
 def wait_seconds(trace: Trace) -> dict[str, float]:

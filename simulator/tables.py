@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import Console
 
     from .compare import Comparison
@@ -54,6 +56,94 @@ def effect_table(effects: Sequence[dict[str, Any]], console: Console) -> None:
         cells = [_factors(effect[n]) for n in ("output_tokens_per_s", "e2e_mean_s", "ttft_mean_s", "computed_tokens")]
         table.add_row(effect["to"], *cells)
     console.print(table)
+
+
+def sweep_table(result: Mapping[str, Any], console: Console) -> None:
+    """Print one line a run of a sweep, those on the Pareto front marked."""
+    axes, latency = list(result["grid"]), result["latency"]
+    metric, _, figure = latency.partition("_")
+    title = f"runs (* on the front of output tokens/s against {latency}; latencies: mean / p99 seconds)"
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for name in (*axes, "out tok/s", latency, "TTFT", "TPOT", "E2E", "slots", "padding"):
+        table.add_column(name, justify="right")
+    table.add_column("notes")
+    for row in result["runs"]:
+        point = [NONE if row["point"][name] is None else _value(row["point"][name]) for name in axes]
+        if row["error"] is not None:
+            table.add_row("", *point, *[NONE] * 7, row["error"])
+            continue
+        spread = row[f"{metric}_s"]
+        table.add_row(
+            "*" if row["pareto"] else "", *point, f"{row['output_tokens_per_s']:,.0f}",
+            NONE if spread is None else seconds(spread[figure]),
+            *(_spread(row[name]) for name in ("ttft_s", "tpot_s", "e2e_s")),
+            f"{row['slot_occupancy']:.1%}", f"{row['padding_fraction']:.1%}", _notes(row),
+        )  # fmt: skip
+    console.print(table)
+    ran = len(result["runs"]) - result["skipped"]
+    console.print(f"{len(result['runs'])} runs: {ran} new, {result['skipped']} known before, {result['errors']} failed")
+
+
+def capacity_tables(result: Mapping[str, Any], console: Console) -> None:
+    """Print a capacity's answer, then its trials by rate and replicas."""
+    console.print(result["sentence"], soft_wrap=True)
+    cost = result["cost_per_million_output_tokens"]
+    if cost is not None:
+        console.print(
+            f"GPUs: {result['gpus']}, at {result['price_per_gpu_hour']:g} an hour: "
+            f"{cost['mean']:.3g} per million output tokens ({cost['min']:.3g} to {cost['max']:.3g} over the seeds)"
+        )
+    for seed in result.get("by_seed", ()):
+        console.print(f"seed {seed['seed']}: passes at {_rate(seed['passes_at'])}, fails at {_rate(seed['fails_at'])}")
+    for note in result["notes"]:
+        console.print(f"note: {note}", soft_wrap=True)
+    table = Table(title="trials (each figure: least - most over the seeds, seconds)", title_justify="left")
+    for name in ("requests/s", "replicas", "met", *(f"{n} <= {limit:g}" for n, limit in result["slo"].items())):
+        table.add_column(name, justify="right")
+    table.add_column("missed")
+    for trial in sorted(result["trials"], key=lambda trial: (trial["rate_per_s"], trial["replicas"])):
+        ranges = [_range(trial[name]) for name in result["slo"]]
+        met = f"{trial['seeds_met']} of {len(result['seeds'])}"
+        table.add_row(f"{trial['rate_per_s']:.4g}", str(trial["replicas"]), met, *ranges, ", ".join(trial["misses"]))
+    console.print(table)
+
+
+def explanation_tables(result: Mapping[str, Any], console: Console) -> None:
+    """Print the paragraph, then the figures before and after each knob that was simulated."""
+    console.print(result["text"], soft_wrap=True)
+    if not result["tried"]:
+        return
+    table = Table(title="knobs that were simulated", title_justify="left")
+    table.add_column("knob")
+    for name in result["before"]:
+        table.add_column(name, justify="right")
+    table.add_row("as it is", *(_figure(value) for value in result["before"].values()))
+    for knob in result["tried"]:
+        label = f"{knob['name']} {_value(knob['before'])} -> {_value(knob['after'])}"
+        if "error" in knob:
+            console.print(f"{label} was not possible: {knob['error']}", soft_wrap=True)
+        else:
+            table.add_row(label, *(_figure(value) for value in knob["after_figures"].values()))
+    console.print(table)
+
+
+def _figure(value: float | None) -> str:
+    return NONE if value is None else seconds(value)
+
+
+def _rate(rate: float | None) -> str:
+    return "no rate tried" if rate is None else f"{rate:.4g}/s"
+
+
+def _range(spread: dict[str, float] | None) -> str:
+    return NONE if spread is None else f"{seconds(spread['min'])} - {seconds(spread['max'])}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return "+".join(map(str, value)) or "none"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _spread(spread: dict[str, float] | None) -> str:

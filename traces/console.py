@@ -195,7 +195,7 @@ def _as_text(value: object) -> str:
     """A value in ``name=value``: a list with commas, a list within it with ``+``."""
     if not isinstance(value, list):
         return str(value)
-    return ",".join("+".join(map(str, item)) if isinstance(item, list) else str(item) for item in value)
+    return ",".join("+".join(map(str, item)) or "none" if isinstance(item, list) else str(item) for item in value)
 
 
 def _dumps(result: object) -> str:
