@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler.errors import ConfigError
 from scheduler.policies import find_policy
-from traces.presets import resolve_workload
 from traces.workload import Workload
 
 from .fleet import run_many
+from .redraw import resolve
 from .run import make_load, refuse_early
 from .setup import Setup
 from .summary import run_record
@@ -60,6 +60,8 @@ def compare(
     *,
     policies: Sequence[str] = DEFAULT_POLICIES,
     layouts: Sequence[str] = ("auto",),
+    requests: int | None = None,
+    rate: float | None = None,
     concurrency: int | None = None,
     think_s: float = 0.0,
     seed: int = 0,
@@ -74,6 +76,8 @@ def compare(
         workload: as for `simulate`.
         policies: names.
         layouts: ``auto`` (each policy's own), ``padded``, ``ragged``.
+        requests: as for `simulate`.
+        rate: as for `simulate`.
         concurrency: as for `simulate`.
         think_s: as for `simulate`.
         seed: as for `simulate`.
@@ -85,8 +89,7 @@ def compare(
     Raises:
         UserError: a wrong setting or file; a request that can never run under one of the policies.
     """
-    if not isinstance(workload, Workload):
-        workload = resolve_workload(workload, seed=seed)
+    workload = resolve(workload, requests=requests, rate=rate, seed=seed)
     if not policies:
         raise ConfigError("policies is empty; name at least one")
     wanted = list(dict.fromkeys((p, _layout(p, lay)) for p in policies for lay in layouts))

@@ -12,19 +12,21 @@ import simpy
 
 from scheduler import Request, Scheduler
 from scheduler.errors import ConfigError, InputError, RequestRefused
-from traces.presets import resolve_workload
 from traces.recorder import TraceRecorder
 from traces.trace import Trace
 from traces.workload import Workload
 
 from .engine import Inbox, SimulatedEngine
 from .load import ClosedLoop, Load, OpenLoop
+from .redraw import resolve
 from .setup import Setup, System
 
 
 def simulate(
     workload: Workload | str | Path = "default",
     *,
+    requests: int | None = None,
+    rate: float | None = None,
     out: str | Path | None = None,
     concurrency: int | None = None,
     think_s: float = 0.0,
@@ -39,6 +41,8 @@ def simulate(
 
     Args:
         workload: a Workload, a file of any known format, or a preset's name.
+        requests: only so many of them.
+        rate: stretch arrivals to so many requests a second.
         out: folder ``NAME.trace`` to record into; None: a temporary one that lives as long as the trace.
         concurrency: so many closed-loop clients instead of the workload's arrival times.
         think_s: seconds such a client waits between an answer and its next request.
@@ -52,8 +56,7 @@ def simulate(
     Raises:
         UserError: a wrong setting, file, or a request that can never run (it is named).
     """
-    if not isinstance(workload, Workload):
-        workload = resolve_workload(workload, seed=seed)
+    workload = resolve(workload, requests=requests, rate=rate, seed=seed)
     load = make_load(workload, concurrency=concurrency, think_s=think_s, aborts=aborts)
     meta = {"seed": seed, "load": {"concurrency": concurrency, "think_s": think_s}}
     options = {"plans": plans, "token_times": token_times, "plain": plain}

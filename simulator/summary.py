@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from scheduler.plan import WAIT_REASONS
+from traces.store import Columns
 from traces.trace import Trace
 from traces.workload import Workload
 
@@ -47,26 +48,42 @@ def record_of(trace: Trace, *, wall_s: float | None = None, slo: dict[str, float
 
 
 def saturated(trace: Trace) -> bool | None:
-    """Whether arrivals outran service: at the last arrival more requests waited than ran on average so far, and more
-    than the square root of their number.
+    """Whether arrivals outran service: the queue grew (`_queue_grew`), or the work took long to drain (`_overran`).
 
-    A queue that falls behind grows with the number of arrivals; one that just keeps up wanders by about the root of it
-    (one slot under Poisson arrivals at 90% load leaves a whole batch waiting every other time). None where there is no
-    arrival rate: all came at once, or clients waited for answers.
+    None where there is no arrival rate: all came at once, or clients waited for answers.
     """
     arrivals = trace.column("requests", "arrival_s")
     if len(arrivals) < 2 or trace.meta.get("load", {}).get("concurrency") is not None:
         return None
     first_s, last_s = float(arrivals.min()), float(arrivals.max())
+    steps = trace.columns("steps", ["t_start_s", "t_end_s", "running", "waiting"])
     if last_s <= first_s:
         return None
-    steps = trace.columns("steps", ["t_start_s", "t_end_s", "running", "waiting"])
+    if not len(steps["t_end_s"]):
+        return False
+    longest = int(trace.column("requests", "output_tokens").max())
+    return _queue_grew(steps, last_s, len(arrivals)) or _overran(steps, last_s - first_s, last_s, longest)
+
+
+def _queue_grew(steps: Columns, last_s: float, arrivals: int) -> bool:
+    """At the last arrival more requests waited than ran on average so far, and more than the root of their number.
+
+    A queue that falls behind grows with the number of arrivals; one that just keeps up wanders by about the root of it
+    (one slot under Poisson arrivals at 90% load leaves a whole batch waiting every other time).
+    """
     during = steps["t_start_s"] <= last_s
-    spans = (steps["t_end_s"] - steps["t_start_s"])[during]
     if not during.any():
         return False
+    spans = (steps["t_end_s"] - steps["t_start_s"])[during]
     running = float(np.dot(spans, steps["running"][during]) / spans.sum())
-    return bool(steps["waiting"][during][-1] > max(running, math.sqrt(len(arrivals))))
+    return bool(steps["waiting"][during][-1] > max(running, math.sqrt(arrivals)))
+
+
+def _overran(steps: Columns, span_s: float, last_s: float, longest: int) -> bool:
+    """After the last arrival it took over half as long again as all arrivals, and over three times what the longest
+    output takes alone: a backlog that sits in a large batch shows in no queue."""
+    alone_s = longest * float((steps["t_end_s"] - steps["t_start_s"]).min())
+    return float(steps["t_end_s"][-1]) - last_s > max(span_s / 2, 3 * alone_s)
 
 
 def wait_seconds(trace: Trace) -> dict[str, float]:

@@ -51,7 +51,7 @@ AZURE_CODE = Generator(
     )),
 )  # fmt: skip
 DEFAULT = Generator(
-    Poisson(rate=3.0),
+    Poisson(rate=8.0),
     LogNormal(mean=500, sigma=1.0, min=8, max=2048),
     LogNormal(mean=200, sigma=0.9, min=4, max=800),
 )
@@ -70,7 +70,7 @@ class Preset:
 PRESETS = {
     "azure-conv": Preset(AZURE_CONV, 2000, "Azure 2023 conversation service: 5.5 requests/s, 1,155 in, 211 out"),
     "azure-code": Preset(AZURE_CODE, 2000, "Azure 2023 code completion: long prompts, short outputs, long silences"),
-    "default": Preset(DEFAULT, 300, "300 chat-like requests, Poisson at 3/s"),
+    "default": Preset(DEFAULT, 300, "300 chat-like requests, Poisson at 8/s"),
 }
 
 

@@ -63,7 +63,7 @@ def test_the_default_workload_is_the_one_recorded() -> None:
     assert len(default_workload(requests=20)) == 20
 
 
-RECORDED_DIGEST = "68ca4dbbcf10f5863db1782530d244f39ff68c89a4ee787764d9adafd626a96c"
+RECORDED_DIGEST = "27742f90c1ec8ae04b098030f778a38d7c0c153991015356f92505d3a800dc59"
 
 
 def test_the_quantiles_of_a_preset_meet_its_knots() -> None:
