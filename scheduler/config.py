@@ -83,8 +83,11 @@ class SchedulerConfig:
                 raise unknown_name(name, str(getattr(self, name)), allowed)
         for name, least in _AT_LEAST.items():
             self._check_number(name, least)
+        for name in ("enable_chunked_prefill", "enable_prefix_caching", "async_scheduling"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} is {getattr(self, name)!r}; expected true or false")
         for name in ("cudagraph_capture_sizes", "eos_token_ids"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+            object.__setattr__(self, name, _whole_numbers(name, getattr(self, name)))
         sizes = self.cudagraph_capture_sizes
         if any(size < 1 for size in sizes) or list(sizes) != sorted(set(sizes)):
             raise ConfigError(f"cudagraph_capture_sizes is {list(sizes)}; expected rising whole numbers >= 1")
@@ -118,3 +121,10 @@ class SchedulerConfig:
             if name not in known:
                 raise unknown_name("scheduler setting", name, known)
         return replace(self, **settings)
+
+
+def _whole_numbers(name: str, given: Any) -> tuple[int, ...]:
+    if isinstance(given, (list, tuple)) and all(isinstance(n, int) and not isinstance(n, bool) for n in given):
+        return tuple(given)
+    kind = "rising whole numbers >= 1" if name == "cudagraph_capture_sizes" else "whole numbers"
+    raise ConfigError(f"{name} is {given!r}; expected a list of {kind}")

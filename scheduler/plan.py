@@ -164,6 +164,8 @@ class StepPlan:
         shape: the work as computed, padding included.
         real_shape: the work that the scheduled tokens alone would be.
         empty: nothing runs in this step.
+        quiet: nobody was admitted, preempted, joined or left the steady prefix, nobody outside the prefix samples, and
+            no row was dropped; a recorder then has little to write. Never wrong when false.
         row_arrays: what `Scheduler.rows` built, if anybody asked.
     """
 
@@ -189,6 +191,7 @@ class StepPlan:
     real_shape: StepShape
     row_arrays: PlanRows | None = None
     empty: bool = False
+    quiet: bool = False
 
     context_tokens = Fact()
     padding_context = Fact()

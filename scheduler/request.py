@@ -58,7 +58,8 @@ class Request:
         "request_id", "num_prompt_tokens", "max_tokens", "min_tokens", "ignore_eos", "stop_token_ids", "priority",
         "arrival_s", "queued_s", "eos_at", "cache_salt", "tokens", "index", "status", "finish_reason", "slot", "blocks",
         "block_hashes", "num_published", "stored_tokens", "stored_computed", "steady", "offset", "join_no", "end_at",
-        "last_at", "max_computed", "num_preemptions", "admissions", "num_cached_tokens", "pad", "joined_clock", "left_clock",
+        "last_at", "max_computed", "num_preemptions", "admissions", "num_cached_tokens", "pad", "joined_clock",
+        "left_clock",
     )  # fmt: skip
 
     def __init__(
@@ -77,7 +78,7 @@ class Request:
         cache_salt: str = "",
     ) -> None:
         self.request_id = request_id
-        self.num_prompt_tokens = prompt if isinstance(prompt, int) else len(prompt)
+        self.num_prompt_tokens = int(prompt) if isinstance(prompt, (int, np.integer)) else len(prompt)
         self.max_tokens = max_tokens
         self.min_tokens = min_tokens
         self.ignore_eos = ignore_eos
@@ -88,7 +89,7 @@ class Request:
         self.cache_salt = cache_salt
         self.tokens: TokenArray | None = script
         """Known token ids, position by position; None where contents do not matter."""
-        if script is None and not isinstance(prompt, int):
+        if script is None and not isinstance(prompt, (int, np.integer)):
             self.tokens = np.asarray(prompt, dtype=np.int32)
         self.index = -1
         """Number among all requests added so far; equal arrivals keep this order."""

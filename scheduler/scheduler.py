@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from .account import account, repeat
+from .account import account, repeat, same_facts
 from .config import Layout, SchedulerConfig
 from .errors import RequestRefused
 from .kv import KvManager
@@ -45,6 +45,8 @@ class Scheduler:
         self.policy = kind(config)
         self.layout: Layout = kind.layout if config.layout == "auto" else config.layout
         self.padded = self.layout == "padded"
+        self.pads = self.padded or bool(config.cudagraph_capture_sizes)
+        """Whether steps may have more rows than tokens."""
         self.streams = not kind.holds
         """Whether tokens are delivered as they come; otherwise all at once when the request is released."""
         budget = config.max_num_batched_tokens if kind.budgeted else UNLIMITED
@@ -77,11 +79,11 @@ class Scheduler:
         self._in_flight: deque[StepPlan] = deque()
         self._fresh: StepPlan | None = None
         """The newest plan, while what it was made from is unchanged."""
-        self._may_repeat = kind.repeats and not self.padded and not config.cudagraph_capture_sizes
+        self._may_repeat = kind.repeats and not self.pads
         lasting = (*_LASTING, "batch-closed") if kind.holds else _LASTING
         self._lasting = {WAIT_REASONS.index(reason) for reason in lasting}
-        self._repeatable: StepPlan | None = None
-        """The last plan, when it was nothing but decodes and nothing has changed since."""
+        self._repeatable: tuple[int, ...] | None = None
+        """`same_facts` of the last plan, when it was nothing but decodes and nothing has changed since."""
         self._late_aborts: list[Request] = []
         self._outgrown: list[Request] = []
         """Preempted requests that no pool can hold, whose last token may still be in flight: it may be their end."""
@@ -109,7 +111,9 @@ class Scheduler:
         return self._step.wake_s
 
     def add(self, request: Request, now_s: float = 0.0) -> None:
-        """Queue a request; raises RequestRefused when it could never run."""
+        """Queue a new request; raises RequestRefused when it could never run."""
+        if request.status is not RequestStatus.NEW:
+            raise RuntimeError(f"request {request.request_id} has been added before; make a new one")
         self.refuse_if_never(request)
         if request.request_id in self._requests:
             raise RequestRefused(f"request {request.request_id}: another unfinished request has this id")
@@ -179,21 +183,24 @@ class Scheduler:
     def schedule(self, now_s: float = 0.0) -> StepPlan:
         """Plan the next step. An empty plan means that nothing can run now: wait for results, arrivals or `wake_s`.
 
-        `plan.finished` is not empty when planning itself ended requests (they can never fit, or their batch is over).
+        `plan.finished` is not empty when planning itself ended requests (they can never fit, or their batch is over);
+        of a plan that is not empty, `update` returns these too.
         """
-        step = self._step
-        last, self._repeatable = self._repeatable, None
-        if last is not None and step.begin_repeat(now_s):
-            plan = repeat(self, last, step)
-        else:
+        if len(self._in_flight) > self.config.async_scheduling:
+            raise RuntimeError("a plan is still in flight; call update with its results first")
+        plan = None if self._repeatable is None else repeat(self, self._step, self._repeatable)
+        if plan is None:
+            self._repeatable = None
             plan = self._plan_anew(now_s)
             if plan.empty:
                 return plan
+            if self._may_repeat and not self._step.changed and self._step.wait_reason in self._lasting:
+                self._repeatable = same_facts(plan)
+        if plan.ending:
+            self._repeatable = None
         self.num_steps += 1
         self._in_flight.append(plan)
         self._fresh = plan
-        if self._may_repeat and not (step.changed or plan.ending) and step.wait_reason in self._lasting:
-            self._repeatable = plan
         return plan
 
     def _plan_anew(self, now_s: float) -> StepPlan:
@@ -256,8 +263,8 @@ class Scheduler:
 
         Args:
             plan: what `schedule` returned.
-            token_ids: sampled tokens, shape ``(rows,)``, one for each of `rows(plan)`; None where contents are not
-                computed (then requests end by length or by their recorded EOS).
+            token_ids: sampled tokens, shape ``(rows,)``, one for each of `rows(plan)`, which must have been asked for;
+                None where contents are not computed (then requests end by length or by their recorded EOS).
         """
         if not self._in_flight or self._in_flight[0] is not plan:
             raise RuntimeError("update takes plans in the order in which they were scheduled, once each")

@@ -11,7 +11,6 @@ import numpy as np
 from .request import Request, RequestStatus, TokenArray
 from .steady import SteadyPrefix
 
-
 _NOBODY: list[Request] = []
 _by_slot = attrgetter("slot")
 

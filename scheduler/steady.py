@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .plan import IntArray
+from .plan import IntArray, StepPlan
 from .request import Request
 
 
@@ -24,6 +24,8 @@ class SteadyPrefix:
         """Sum of the members' computed tokens."""
         self._block_size = block_size
         self._phases: list[dict[int, Request]] = [{} for _ in range(block_size)]
+        self.needing_block = self._phases[0]
+        """Members whose next token is the first of a block, in running order."""
         self._ends: dict[int, dict[int, Request]] = {}
         self._joins = 0
         self.offsets = np.zeros(num_slots, dtype=np.int64)
@@ -78,24 +80,25 @@ class SteadyPrefix:
             self.leave(request)
         return members
 
-    def needing_block(self) -> dict[int, Request]:
-        """Members whose next token is the first of a block, in running order."""
-        return self._phases[self.clock % self._block_size]
-
     def filling_block(self) -> dict[int, Request]:
         """Members whose next token is the last of a block, in running order."""
         return self._phases[(self.clock + 1) % self._block_size]
 
-    def tick(self) -> dict[int, Request] | None:
-        """Advance every member by one token; returns those of which it is the last, by length or by recorded EOS.
+    def advance(self, plan: StepPlan) -> int:
+        """Advance every member by one token, as the plan's steady rows; returns the KV positions that they read.
 
-        All stay members for now. Those that end by length must be taken out before the next tick; of the others
-        nobody knows yet.
+        Those of which it is the last token, by length or by recorded EOS, come first in ``plan.ending``. All stay
+        members for now: those that end by length must be taken out before the next tick; of the others nobody knows
+        yet.
         """
-        self.context += len(self.members)
-        clock = self.clock
-        self.clock = clock + 1
-        return self._ends.get(clock)
+        plan.clock = clock = self.clock
+        plan.num_steady = count = len(self.members)
+        if clock in self._ends:
+            plan.ending = [*self._ends[clock].values(), *plan.ending]
+        self.clock = clock = clock + 1
+        self.needing_block = self._phases[clock % self._block_size]
+        self.context = context = self.context + count
+        return context
 
     def slots(self) -> IntArray:
         """The members' slots in running order, shape ``(members,)``."""

@@ -52,8 +52,9 @@ class Step:
         self._priority = config.scheduling_policy == "priority"
         self._budget = budget
         self._splits = splits
-        self.changed = True
-        """Whether anything but steady decodes happened in this step."""
+        self.changed = self.turnover = True
+        """Whether anything but steady decodes happened in this step; whether anybody gained or lost a seat in it, or
+        joined or left the steady prefix."""
         self.begin(0.0)
 
     def begin(self, now_s: float) -> None:
@@ -65,36 +66,20 @@ class Step:
         self.wake_s: float | None = None
         self.steady_blocks: SteadyBlocks | None = None
         if self.changed:
-            self._forget_changes()
+            self.changed = False
+            self.rows: dict[Request, int] = {}
+            self.new_blocks: list[tuple[Request, int, list[int]]] = []
+        if self.turnover:
+            self._forget_turnover()
         self._kv.begin_step()
 
-    def begin_repeat(self, now_s: float) -> bool:
-        """Let all steady members take one more token, as in the step before; False when that takes a policy.
-
-        `wait_reason` stays what it was: nothing has changed that could change it.
-        """
-        kv, pool = self._kv, self._kv.pool
-        if kv.caching:
-            return False
-        self.now_s = now_s
-        self.steady_blocks = None
-        if kv.paged:
-            needing = self._seats.steady.needing_block()
-            if len(needing) > len(pool.unhashed):
-                return False
-            if needing:
-                self._grow_steady(needing)
-        return True
-
-    def _forget_changes(self) -> None:
-        self.changed = False
-        self.rows: dict[Request, int] = {}
+    def _forget_turnover(self) -> None:
+        self.turnover = False
         self.admitted: list[Request] = []
         self.preempted: list[Request] = []
         self.outgrown: list[Request] = []
         self.joined: list[Request] = []
         self.left: list[Request] = []
-        self.new_blocks: list[tuple[Request, int, list[int]]] = []
         self.cached_tokens = 0
 
     @property
@@ -127,12 +112,14 @@ class Step:
         least urgent; itself when that is the one.
         """
         seats = self._seats
-        if seats.tail:
+        tail = seats.tail
+        if tail:
             self.changed = True
-            self.joined = seats.join_steady()
+            if tail[0].stored_tokens > tail[0].num_prompt_tokens:  # else it cannot join the steady prefix yet
+                self._join_steady()
         if seats.steady.members:
             self._run_steady()
-        if seats.tail:
+        if tail:
             self._run_tail(limit)
         if self.preempted and not self.wait_reason:
             self.wait_reason = _NO_BLOCKS
@@ -184,7 +171,7 @@ class Step:
     def _seat(
         self, request: Request, hits: list[int], cached: int, count: int, reserved: int, slot: int | None
     ) -> None:
-        self.changed = True
+        self.changed = self.turnover = True
         if request is self.waiting.head():
             self.waiting.pop()
         else:
@@ -201,31 +188,51 @@ class Step:
         self.budget -= count
         self.admitted.append(request)
 
+    def _join_steady(self) -> None:
+        joined = self._seats.join_steady()
+        if joined:
+            self.turnover = True
+            self.joined = joined
+
     def _run_steady(self) -> None:
-        steady, kv = self._seats.steady, self._kv
-        if kv.paged:
-            needing = steady.needing_block()
+        kv, steady = self._kv, self._seats.steady
+        needing = steady.needing_block
+        if needing and kv.paged:
             if len(needing) > len(kv.pool.unhashed) and len(needing) > kv.pool.num_free:
-                self.changed = True
+                self.changed = self.turnover = True
                 self.left = self._seats.dissolve_steady()
                 return
-            if needing:
-                self._grow_steady(needing)
+            self.steady_blocks = self.grow_steady(needing)
         if kv.caching:
-            for request in steady.filling_block().values():
-                kv.decoded(request, request.offset + steady.clock + 1)
+            self.offer_filled()
         self.steady_runs = True
         self.budget -= len(steady.members)
 
-    def _grow_steady(self, needing: dict[int, Request]) -> None:
-        requests = list(needing.values())
+    def grow_steady(self, needing: dict[int, Request]) -> SteadyBlocks | None:
+        """Give these members of the steady prefix a block each; what they got, when blocks are tracked."""
+        if self._track or self._seats.slot_order:
+            return self._grow_in_order(list(needing.values()))
+        pool = self._kv.pool
+        take = pool.unhashed.pop if len(needing) <= len(pool.unhashed) else pool.allocate_one
+        for request in needing.values():
+            request.blocks.append(take())
+        return None
+
+    def _grow_in_order(self, requests: list[Request]) -> SteadyBlocks | None:
         if self._seats.slot_order:
             requests.sort(key=lambda request: request.slot)
         blocks = self._kv.pool.allocate(len(requests))
-        if self._track:
-            self.steady_blocks = (requests, [len(request.blocks) for request in requests], blocks)
+        grown = (requests, [len(request.blocks) for request in requests], blocks) if self._track else None
         for request, block in zip(requests, blocks, strict=True):
             request.blocks.append(block)
+        return grown
+
+    def offer_filled(self) -> None:
+        """Let later lookups find the blocks that steady members fill in this step."""
+        steady = self._seats.steady
+        upto = steady.clock + 1
+        for request in steady.filling_block().values():
+            self._kv.decoded(request, request.offset + upto)
 
     def _run_tail(self, limit: int) -> None:
         tail = self._seats.tail
@@ -280,6 +287,7 @@ class Step:
 
     def _preempt(self, victim: Request) -> None:
         """Take a running request's seat and blocks; what it was given in this step goes back to the budget."""
+        self.turnover = True
         count = self.rows.pop(victim, 0)
         if victim.steady is not None:
             self.left.append(victim)

@@ -88,7 +88,7 @@ def _import(name: str) -> object:
 def _checked(name: str, load: Callable[[], object]) -> type[Policy]:
     try:
         found = load()
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise ConfigError(f"policy {name!r} cannot be loaded: {error}") from error
     if not (isinstance(found, type) and issubclass(found, Policy)):
         raise ConfigError(f"policy {name!r} is not a class derived from scheduler.Policy")

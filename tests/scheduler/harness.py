@@ -162,6 +162,8 @@ class Run:
         self.steps: list[StepRecord] = []
         self.refused: dict[int, str] = {}
         self.aborted: set[int] = set()
+        self.failed: set[int] = set()
+        """Ended when a step was planned; told with its results."""
         self.late_aborts: set[int] = set()
         """Aborted with two steps in flight: the older one may still end them."""
         self.ends: dict[int, End] = {}
@@ -239,7 +241,7 @@ class Run:
     def _abort(self, *, in_flight: bool) -> None:
         for index, ask in enumerate(self.asks):
             if ask.abort == self.tick and ask.abort_in_flight == in_flight and index not in self.refused:
-                known = self.requests[index].index >= 0 and index not in self.ends
+                known = self.requests[index].index >= 0 and index not in self.ends and index not in self.failed
                 done = self.scheduler.abort(index)
                 assert done == (known and index not in self.aborted), f"abort({index}) said {done}"
                 self.scheduler.check_integrity()
@@ -259,6 +261,7 @@ class Run:
             self._lost[int(request.request_id)] = before[int(request.request_id)]
             self.tables.pop(int(request.request_id), None)
         self._follow_tables(plan)
+        self.failed |= {int(request.request_id) for request in plan.finished}
         if plan.empty:
             self._ended(plan.finished)
             return None

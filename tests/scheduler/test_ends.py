@@ -179,6 +179,19 @@ def test_an_id_is_free_again_after_the_end_and_taken_before() -> None:
     scheduler.add(Request("a", 3, 1))
 
 
+def test_a_prompt_may_be_given_by_its_length_alone() -> None:
+    assert Request(0, 5, 1).num_prompt_tokens == 5
+    assert Request(0, np.int64(5), 1).num_prompt_tokens == 5  # type: ignore[arg-type] # as it comes out of a table
+
+
+def test_a_request_is_added_once() -> None:
+    scheduler, request = Scheduler(SchedulerConfig()), Request(0, 5, 1)
+    scheduler.add(request)
+    scheduler.update(scheduler.schedule())
+    with pytest.raises(RuntimeError, match="added"):
+        scheduler.add(request)
+
+
 def test_a_stop_string_ends_a_request_from_outside() -> None:
     scheduler = Scheduler(SchedulerConfig(), token_rows=True)
     request = Request(0, [7, 8], 9)
@@ -206,6 +219,16 @@ def test_results_are_taken_once_each_and_in_order() -> None:
     scheduler.update(plan)
     with pytest.raises(RuntimeError, match="order"):
         scheduler.update(plan)
+
+
+def test_no_second_step_is_planned_before_results_and_no_third_under_async_scheduling() -> None:
+    scheduler, _ = running()
+    with pytest.raises(RuntimeError, match="in flight"):
+        scheduler.schedule()
+    scheduler, _ = running(async_scheduling=True)
+    scheduler.schedule()
+    with pytest.raises(RuntimeError, match="in flight"):
+        scheduler.schedule()
 
 
 def test_one_sampled_token_is_wanted_for_each_row() -> None:

@@ -15,7 +15,7 @@ from .harness import Ask, Row, Run, StepRecord, padding_rows
 
 POLICIES = ("chunked", "static", "slots", "orca", "prefill-first")
 BUDGETED = ("chunked", "orca", "prefill-first")
-QUICK, LONG = 60, 3000
+QUICK, LONG = 60, 2000
 Law = Callable[..., None]
 
 asks = st.builds(

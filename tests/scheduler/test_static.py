@@ -16,7 +16,7 @@ lengths = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 20)), min_size=1
 
 
 def static(**settings: Any) -> SchedulerConfig:
-    return SchedulerConfig(**{"policy": "static", "batch_timeout_s": 0.0, "num_blocks": 257} | settings)
+    return SchedulerConfig(policy="static", batch_timeout_s=0.0, num_blocks=257).replaced(**settings)
 
 
 def sums(run: Run, *names: str) -> list[tuple[int, ...]]:
