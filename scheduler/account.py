@@ -136,7 +136,8 @@ def _advance_tail(plan: StepPlan, step: Step) -> TailSums:
 
 def _by_kind(request: Request, before: int, count: int) -> tuple[int, int]:
     """Of a row's tokens, those computed before are recomputed, ``[0]``; the rest belongs to the prompt, ``[1]``, or to
-    the output."""
+    the output.
+    """
     again = min(max(request.max_computed - before, 0), count)
     return again, min(max(request.num_prompt_tokens - before - again, 0), count - again)
 
@@ -150,7 +151,8 @@ def _sample(plan: StepPlan, sampling: list[Request]) -> None:
 
 def _pad(plan: StepPlan, scheduler: Scheduler, context: int, cols: int) -> tuple[int, int, int, int]:
     """Pad the plan's shape as its layout asks; returns the padded rows by cause, ``prompt``, ``finished-row`` and
-    ``graph``, and the padded KV positions."""
+    ``graph``, and the padded KV positions.
+    """
     if not scheduler.padded:
         return 0, 0, _pad_to_graph(plan, scheduler.config.cudagraph_capture_sizes), 0
     prompt, finished, positions = _pad_rectangle(plan, scheduler, context, cols)

@@ -138,7 +138,7 @@ class StepPlan:
     Attributes:
         step: number of the step, from 0; empty plans (nothing to run) do not count.
         facts: the numbers named in `FACTS`; each can be read by its name.
-        slots_busy: seats taken, rows that have ended but are held with their batch included; `running` leaves these out.
+        slots_busy: seats taken, rows that have ended but are held with their batch included (not in `running`).
         num_reqs, rows, cols: requests with rows; rows and columns of the batch as it is laid out (ragged: `cols` is the
             longest row, what a rectangle would have).
         decode_context, prefill_context, prefill_pairs, decode_rows, prefill_rows: as in `shape`.

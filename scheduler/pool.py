@@ -61,7 +61,8 @@ class BlockPool:
 
     def free(self, blocks: Iterable[int]) -> None:
         """Give back one reference to each block, in the given order: of the unhashed, the last is reused first;
-        of the hashed, the first is evicted first."""
+        of the hashed, the first is evicted first.
+        """
         if not self._hash_of:
             self.unhashed.extend(blocks)
             return

@@ -241,7 +241,8 @@ class Scheduler:
 
     def burning(self) -> list[Request]:
         """Rows of a `static` batch that have ended, or sample their last token in a step in flight, and burn on with
-        the batch; in slot order."""
+        the batch; in slot order.
+        """
         if not self.policy.holds:
             return []
         rows = [*self.seats.held.values(), *self.seats.ending.values()]

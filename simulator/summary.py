@@ -81,7 +81,8 @@ def _queue_grew(steps: Columns, last_s: float, arrivals: int) -> bool:
 
 def _overran(steps: Columns, span_s: float, last_s: float, longest: int) -> bool:
     """After the last arrival it took over half as long again as all arrivals, and over three times what the longest
-    output takes alone: a backlog that sits in a large batch shows in no queue."""
+    output takes alone: a backlog that sits in a large batch shows in no queue.
+    """
     alone_s = longest * float((steps["t_end_s"] - steps["t_start_s"]).min())
     return float(steps["t_end_s"][-1]) - last_s > max(span_s / 2, 3 * alone_s)
 

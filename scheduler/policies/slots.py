@@ -9,7 +9,8 @@ from .base import Policy
 
 class Slots(Policy):
     """A sweep over the seats in index order: each free one takes a prompt, whole and in a step of its own, which
-    samples one token; after the sweep all active seats decode once. The token budget does not bind."""
+    samples one token; after the sweep all active seats decode once. The token budget does not bind.
+    """
 
     name = "slots"
     repeats = True

@@ -103,7 +103,7 @@ def test_a_backlog_inside_one_large_batch_is_saturation_too() -> None:
 def test_a_wrong_policy_or_setting_stops_before_anything_runs() -> None:
     with pytest.raises(ConfigError, match="did you mean 'orca'"):
         compare("default", policies=["static", "orka"])
-    with pytest.raises(ConfigError, match="unknown setting 'max_num_seq' .did you mean 'max_num_seqs'"):
+    with pytest.raises(ConfigError, match=r"unknown setting 'max_num_seq' \(did you mean 'max_num_seqs'"):
         compare("default", max_num_seq=3)
     with pytest.raises(ConfigError, match="policies is empty"):
         compare("default", policies=[])
