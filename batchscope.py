@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
 from collections.abc import Sequence
 
-import click
+try:
+    import click
 
-from scheduler.errors import UserError, unknown_name
+    from scheduler.errors import UserError, unknown_name
+except KeyboardInterrupt:  # Ctrl-C this early would show a stack trace
+    sys.stderr.write("interrupted\n")
+    sys.exit(130)
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("simulator.cli:compare", "Several policies on the same requests, side by side."),
@@ -59,13 +64,28 @@ def main(args: Sequence[str] | None = None) -> None:
         _fail(str(error))
     except click.ClickException as error:
         _fail(error.format_message())
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
+    except (KeyboardInterrupt, click.Abort) as stop:
+        click.echo("; ".join(["interrupted", *_notes(stop)]), err=True)
         sys.exit(130)
-    except BrokenPipeError:  # the reader went away (`| head`); nothing may be flushed into the pipe at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader went away (`| head`)
+        _drop_stdout()
         sys.exit(0)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _drop_stdout()
+        _fail(f"no space left on device while writing {error.filename or 'standard output'}")
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _notes(stop: BaseException) -> list[str]:
+    """What the interrupted command says it kept; click wraps the interrupt."""
+    return [note for error in (stop.__cause__, stop) for note in getattr(error, "__notes__", ())]
+
+
+def _drop_stdout() -> None:
+    """Send what is still buffered nowhere: Python flushes at exit, and that must not fail once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(sentence: str) -> None:

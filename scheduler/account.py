@@ -21,6 +21,8 @@ the KV positions they read, those of the prefills and their pairs (see StepShape
 
 _NO_ROWS: TailSums = (0, 0, 0, 0, 0, 0, 0, 0, 0)
 _SAME = slice(FACTS.index("prefill_context"), FACTS.index("blocks_used"))
+_BEFORE_PADDING = slice(FACTS.index("slots_busy"), FACTS.index("computed_tokens"))
+_BLOCKS = slice(FACTS.index("blocks_used"), None)
 
 
 def account(scheduler: Scheduler, step: Step) -> StepPlan:
@@ -30,39 +32,43 @@ def account(scheduler: Scheduler, step: Step) -> StepPlan:
     plan.step = number = scheduler.num_steps
     plan.layout = scheduler.layout
     plan.ending = ()
-    running = len(seats.steady.members) + len(seats.tail) + len(seats.ending)
+    rows = len(step.rows)
     prefill, decode, again, longest, decode_rows, decode_context, prefill_context, pairs, sampled = (
-        _advance_tail(plan, step) if step.changed else _NO_ROWS
+        _advance_tail(plan, step.rows) if rows else _NO_ROWS
     )
-    plan.quiet = not (sampled or step.turnover)
-    requests = len(step.rows)
+    if step.turnover:
+        plan.admitted, plan.preempted = step.admitted, step.preempted
+        plan.joined, plan.left = step.joined, step.left
+    else:
+        plan.quiet = not sampled
     if step.steady_runs:
         decode_context += seats.steady.advance(plan)
         steady = plan.num_steady
-        requests, sampled = requests + steady, sampled + steady
-        decode, decode_rows = decode + steady, decode_rows + steady
-        plan.steady_blocks = step.steady_blocks
-    plan.empty = not requests
-    context, total = decode_context + prefill_context, prefill + decode + again
-    computed, rows, prefill_rows = total, requests, total - decode_rows
-    plan.shape = plan.real_shape = shape = StepShape(
-        "ragged", total, requests, requests, decode_rows, decode_context, prefill_rows, prefill_context, pairs,
+        rows += steady
+        decode += steady
+        decode_rows += steady
+        sampled += steady
+    plan.empty = not rows
+    total = prefill + decode + again
+    prefill_rows = total - decode_rows
+    plan.shape = plan.real_shape = StepShape(
+        "ragged", total, rows, rows, decode_rows, decode_context, prefill_rows, prefill_context, pairs,
         scheduler.per_request, number,
     )  # fmt: skip
-    by_prompt = by_finished = by_graph = by_context = 0
-    if scheduler.pads and requests:
-        by_prompt, by_finished, by_graph, by_context = _pad(plan, scheduler, context, longest or 1)
-        shape, rows = plan.shape, plan.shape.num_reqs
-        computed, decode_rows, decode_context = shape.computed_tokens, shape.decode_tokens, shape.decode_context
-        prefill_rows, prefill_context, pairs = shape.prefill_tokens, shape.prefill_context, shape.prefill_pairs
-    waiting, cached, blocks = len(scheduler.waiting), len(pool.cached), pool.usable
+    taken, waiting = seats.num_slots - len(seats.free), len(scheduler.waiting)
+    cached, blocks = len(pool.cached), pool.usable
     plan.facts = (
-        context, by_context, decode_context, prefill_context, pairs,
-        seats.num_slots - len(seats.free), seats.num_slots, running, waiting, step.wait_reason if waiting else 0,
-        prefill, decode, again, step.cached_tokens, computed, by_prompt, by_finished, by_graph, 0,
-        shape.logits_rows, sampled, requests, rows, longest or 1, decode_rows, prefill_rows,
+        decode_context + prefill_context, 0, decode_context, prefill_context, pairs,
+        taken, seats.num_slots, taken - len(seats.held), waiting, step.wait_reason if waiting else 0,
+        prefill, decode, again, step.cached_tokens, total, 0, 0, 0, 0,
+        rows, sampled, rows, rows, longest or 1, decode_rows, prefill_rows,
         blocks - cached - len(pool.unhashed), cached, blocks,
     )  # fmt: skip
+    if scheduler.tracks:
+        plan.steady_blocks = step.steady_blocks
+        plan.new_blocks = step.new_blocks if step.changed else ()  # else it is the next step's to fill
+    if scheduler.pads and rows:
+        _pad(plan, scheduler)
     return plan
 
 
@@ -78,16 +84,20 @@ def repeat(scheduler: Scheduler, step: Step, same: tuple[int, ...]) -> StepPlan 
     kv, steady = scheduler.kv, scheduler.seats.steady
     pool, needing = kv.pool, steady.needing_block
     plan = StepPlan()
+    if scheduler.tracks:
+        step.steady_blocks = None
     if needing and kv.paged:
         if len(needing) > len(pool.unhashed):
             return None
-        plan.steady_blocks = step.grow_steady(needing)
+        step.grow_steady(needing)
     if kv.caching:
         kv.begin_step()
         step.offer_filled()
+    if scheduler.tracks:
+        plan.steady_blocks = step.steady_blocks
     plan.step = number = scheduler.num_steps
     plan.layout = scheduler.layout
-    plan.ending = plan.finished = ()
+    plan.tail = plan.ending = plan.finished = ()
     plan.empty, plan.quiet = False, True
     context = steady.advance(plan)
     count = plan.num_steady
@@ -99,12 +109,12 @@ def repeat(scheduler: Scheduler, step: Step, same: tuple[int, ...]) -> StepPlan 
     return plan
 
 
-def _advance_tail(plan: StepPlan, step: Step) -> TailSums:
+def _advance_tail(plan: StepPlan, rows: dict[Request, int]) -> TailSums:
     """Advance the rows outside the steady prefix; a row that catches up samples a token."""
     prefill = decode = again = longest = decode_rows = decode_context = prefill_context = pairs = 0
     plan.tail = tail = []
     sampling = []
-    for request, count in step.rows.items():
+    for request, count in rows.items():
         before = request.stored_computed
         request.stored_computed = after = before + count
         if before >= request.max_computed and after <= request.num_prompt_tokens:
@@ -119,18 +129,13 @@ def _advance_tail(plan: StepPlan, step: Step) -> TailSums:
             decode_context += after
         else:
             prefill_context += after
-            pairs += count * before + count * (count + 1) // 2
+            pairs += count * (before + after + 1) // 2  # the first attends to before + 1 positions, the last to after
         samples = after == request.stored_tokens
         tail.append((request, before, count, samples))
         if samples:
             sampling.append(request)
     if sampling:
         _sample(plan, sampling)
-    if step.turnover:
-        plan.admitted, plan.preempted = step.admitted, step.preempted
-        plan.joined, plan.left = step.joined, step.left
-    if step.new_blocks:
-        plan.new_blocks = step.new_blocks
     return prefill, decode, again, longest, decode_rows, decode_context, prefill_context, pairs, len(sampling)
 
 
@@ -149,33 +154,39 @@ def _sample(plan: StepPlan, sampling: list[Request]) -> None:
     plan.ending = [r for r in sampling if r.stored_tokens == r.last_at]
 
 
-def _pad(plan: StepPlan, scheduler: Scheduler, context: int, cols: int) -> tuple[int, int, int, int]:
-    """Pad the plan's shape as its layout asks; returns the padded rows by cause, ``prompt``, ``finished-row`` and
-    ``graph``, and the padded KV positions.
-    """
-    if not scheduler.padded:
-        return 0, 0, _pad_to_graph(plan, scheduler.config.cudagraph_capture_sizes), 0
-    prompt, finished, positions = _pad_rectangle(plan, scheduler, context, cols)
-    return prompt, finished, 0, positions
+def _pad(plan: StepPlan, scheduler: Scheduler) -> None:
+    """Pad the plan's shape as its layout asks, and count the padding by cause."""
+    prompt = finished = graph = positions = 0
+    if scheduler.padded:
+        prompt, finished, positions = _pad_rectangle(plan, scheduler)
+    else:
+        graph = _pad_to_graph(plan, scheduler.config.cudagraph_capture_sizes)
+    shape, facts = plan.shape, plan.facts
+    plan.facts = (
+        plan.context_tokens, positions, shape.decode_context, shape.prefill_context, shape.prefill_pairs,
+        *facts[_BEFORE_PADDING], shape.computed_tokens, prompt, finished, graph, 0,
+        shape.logits_rows, plan.sampled, plan.num_reqs, shape.num_reqs, plan.cols,
+        shape.decode_tokens, shape.prefill_tokens, *facts[_BLOCKS],
+    )  # fmt: skip
 
 
 def _pad_to_graph(plan: StepPlan, sizes: tuple[int, ...]) -> int:
     """Pad a flat row to the next captured size; returns the rows added, 0 beyond the largest size."""
     real = plan.real_shape
     index = bisect_left(sizes, real.computed_tokens)
-    if index == len(sizes) or sizes[index] == real.computed_tokens or not real.computed_tokens:
+    if index == len(sizes) or sizes[index] == real.computed_tokens:
         return 0
     plan.shape = real.with_rows(sizes[index])
     return sizes[index] - real.computed_tokens
 
 
-def _pad_rectangle(plan: StepPlan, scheduler: Scheduler, context: int, cols: int) -> tuple[int, int, int]:
+def _pad_rectangle(plan: StepPlan, scheduler: Scheduler) -> tuple[int, int, int]:
     """Make the step rows x longest: every row is computed to the longest and reads the longest context.
 
     Rows that have ended but burn on with their batch (`static`) are part of the rectangle. Returns the padded rows by
     cause, ``prompt`` and ``finished-row``, and the padded KV positions.
     """
-    real, seats = plan.real_shape, scheduler.seats
+    real, seats, cols = plan.real_shape, scheduler.seats, plan.cols
     widths = [before + count + request.pad for request, before, count, _ in plan.tail]
     widths += [seats.steady.max_width() if plan.num_steady else 0, seats.held_width]
     burning = len(seats.held)
@@ -190,7 +201,7 @@ def _pad_rectangle(plan: StepPlan, scheduler: Scheduler, context: int, cols: int
         pairs = cols * width - cols * (cols - 1) // 2
         work = (0, 0, rows * cols, rows * width, rows * pairs)
     plan.shape = StepShape("padded", rows * cols, rows, rows, *work, _rectangle_rows, (rows, cols, width))
-    return real.num_reqs * cols - real.computed_tokens, burning * cols, rows * width - context
+    return real.num_reqs * cols - real.computed_tokens, burning * cols, rows * width - plan.context_tokens
 
 
 def _rectangle_rows(key: tuple[int, int, int]) -> tuple[IntArray, IntArray]:

@@ -28,6 +28,17 @@ _AT_LEAST: dict[str, float] = {
     "model_len_margin": 0,
     "batch_timeout_s": 0,
 }
+_AT_MOST: dict[str, float] = {
+    "max_num_seqs": 1_000_000,
+    "max_num_batched_tokens": 2**31 - 1,
+    "max_model_len": 100_000_000,
+    "long_prefill_token_threshold": 2**31 - 1,
+    "block_size": 100_000_000,
+    "num_blocks": 10_000_000,
+    "model_len_margin": 100_000_000,
+    "batch_timeout_s": 1_000_000_000,
+}
+"""Far beyond any server there is; what is larger is a slip of the pen, and would take memory without end."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,8 @@ class SchedulerConfig:
         block_size: tokens a block.
         scheduling_policy: order of the waiting queue and of preemption.
         long_prefill_token_threshold: most tokens of one request in a step when it is not alone; 0 is no limit.
+        enable_chunked_prefill: a prompt may be computed in several steps.
+        enable_prefix_caching: blocks of equal content are shared, where the workload gives contents.
         watermark: fraction of the usable blocks kept free at admission (not when nothing runs).
         kv_memory: ``paged``, or the whole of ``prompt + max_tokens`` / ``max_model_len`` reserved at admission.
         model_len_margin: a request ends at ``max_model_len - model_len_margin`` tokens (1 in some engines).
@@ -103,6 +116,9 @@ class SchedulerConfig:
         wrong_type = isinstance(value, bool) or not isinstance(value, int if whole else (int, float))
         if wrong_type or not least <= value < float("inf"):
             raise ConfigError(f"{name} is {value!r}; expected {kind} >= {least}")
+        most = _AT_MOST.get(name, value)
+        if value > most:
+            raise ConfigError(f"{name} is {value!r}; expected {kind} from {least} to {most:,}")
 
     @property
     def usable_blocks(self) -> int:

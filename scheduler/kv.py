@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from .config import SchedulerConfig
 from .errors import RequestRefused
 from .pool import BlockPool
-from .prefix import hash_blocks
+from .prefix import extend_hashes, hash_blocks
 from .request import Request
 
 
@@ -31,7 +33,7 @@ class KvManager:
         self._delay = config.async_scheduling
         self._logical_release = logical_release
         self._filled: list[tuple[Request, int, int]] = []
-        self._filled_in_flight: list[tuple[Request, int, int]] = []
+        self._decoded = list[tuple[Request, int, int]]() if self._delay else self._filled
         self._looked_up: tuple[Request, int, list[int]] | None = None
 
     def blocks_for(self, tokens: int) -> int:
@@ -52,8 +54,8 @@ class KvManager:
 
     def refuse_if_never(self, request: Request) -> None:
         """Raise RequestRefused when no empty pool could admit the request."""
-        reserved = self.reservation(request)
-        need = reserved or self.blocks_for(request.num_prompt_tokens)
+        reserved = 0 if self.paged else self.reservation(request)
+        need = reserved or -(-request.num_prompt_tokens // self.block_size)
         if need <= self._usable:
             return
         what, cure = "its prompt needs", "shorten it"
@@ -83,32 +85,38 @@ class KvManager:
         self._looked_up = (request, self.pool.version, hits)
         return hits
 
-    def has_room(self, request: Request, hits: list[int], *, reserved: int, idle: bool) -> bool:
+    def has_room(self, request: Request, hits: list[int], reserved: int, idle: bool) -> bool:
         """Whether the whole known sequence (or the reservation) fits now; the watermark is waived when all is idle."""
-        need = (reserved or self.blocks_for(request.num_tokens)) - len(hits) + self.pool.num_idle(hits)
+        need = reserved or -(-request.stored_tokens // self.block_size)
+        if hits:
+            need -= len(hits) - self.pool.num_idle(hits)
         return need + (0 if idle else self._watermark) <= self.pool.num_free
 
     def admit(self, request: Request, hits: list[int], upto: int, reserved: int) -> None:
         """Give a seated request its cached blocks and those for tokens up to `upto`; room has been checked."""
+        total = reserved or -(-upto // self.block_size)
         if hits:
             self.pool.take_hits(hits)
-        total = reserved or self.blocks_for(upto)
         request.blocks = hits + self.pool.allocate(total - len(hits))
-        request.num_published = len(hits)
-        self.publish(request, upto)
+        if self.caching:
+            request.num_published = len(hits)
+            self.publish(request, upto)
 
     def grow(self, request: Request, upto: int) -> list[int] | None:
         """Let a request hold tokens up to `upto`; the new blocks, or None when the pool has too few."""
+        pool = self.pool
         more = -(-upto // self.block_size) - len(request.blocks)
-        if more > self.pool.num_free:
+        if more <= 0:
+            return []
+        if more > len(pool.unhashed) and more > pool.num_free:
             return None
-        blocks = self.pool.allocate(more)
+        blocks = pool.allocate(more)
         request.blocks += blocks
         return blocks
 
     def publish(self, request: Request, upto: int) -> None:
         """Offer the full blocks up to token `upto`, whose tokens are known, to later lookups."""
-        if self.caching and request.tokens is not None and upto // self.block_size > request.num_published:
+        if request.tokens is not None and upto // self.block_size > request.num_published:
             self._publish_filled()
             self._publish(request, upto // self.block_size)
 
@@ -117,30 +125,36 @@ class KvManager:
 
         Under async scheduling its last token is not known before the next step is planned, so it waits for that.
         """
-        if self.caching and request.tokens is not None:
-            queue = self._filled_in_flight if self._delay else self._filled
-            queue.append((request, request.admissions, upto // self.block_size))
+        if request.tokens is not None:
+            self._decoded.append((request, request.admissions, upto // self.block_size))
+
+    def all_decoded(self, requests: Iterable[Request], clock: int) -> None:
+        """`decoded` for steady members that fill a block when the prefix's clock comes to `clock`."""
+        queue, size = self._decoded, self.block_size
+        for request in requests:
+            if request.tokens is not None:
+                queue.append((request, request.admissions, (request.offset + clock) // size))
 
     def begin_step(self) -> None:
         """A new step is being planned: what the step before last sampled is known now."""
-        if self._filled_in_flight:
-            seated = [entry for entry in self._filled_in_flight if entry[0].blocks and entry[0].admissions == entry[1]]
-            self._filled += seated
-            self._filled_in_flight = []
+        if self._delay and self._decoded:
+            self._filled += [entry for entry in self._decoded if entry[0].blocks and entry[0].admissions == entry[1]]
+            self._decoded.clear()
 
     def take_back(self, request: Request, computed: int) -> None:
         """Unpublish what a victim published in this step beyond `computed` tokens: it will not be computed."""
         first = computed // self.block_size
-        self._filled = [entry for entry in self._filled if entry[0] is not request or entry[2] <= first]
+        self._filled[:] = [entry for entry in self._filled if entry[0] is not request or entry[2] <= first]
         for block in request.blocks[first : request.num_published]:
             self.pool.unpublish(block)
         request.num_published = min(request.num_published, first)
 
     def release(self, request: Request) -> None:
         """Take all blocks back; those that carry a published prefix stay reusable until evicted."""
-        self._publish_filled()
+        if self._filled:
+            self._publish_filled()
         blocks = request.blocks
-        self.pool.free(blocks if self._logical_release else reversed(blocks))
+        self.pool.free(blocks if self._logical_release else blocks[::-1])
         request.blocks = []
         request.num_published = 0
 
@@ -152,9 +166,13 @@ class KvManager:
             self._filled.clear()
 
     def _publish(self, request: Request, count: int) -> None:
-        assert request.tokens is not None
-        count = min(count, len(request.tokens) // self.block_size)  # outputs may have no known contents
-        hashes = hash_blocks(request, count, self.block_size)
-        for index in range(request.num_published, count):
+        """Publish the first `count` blocks, or as many as have known contents (outputs may have none)."""
+        hashes, first = request.block_hashes, request.num_published
+        if len(hashes) < count:
+            extend_hashes(request, count, self.block_size)
+            if len(hashes) < count:
+                count = len(hashes)
+        for index in range(first, count):
             self.pool.publish(request.blocks[index], hashes[index])
-        request.num_published = max(request.num_published, count)
+        if count > first:
+            request.num_published = count

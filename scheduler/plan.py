@@ -223,6 +223,11 @@ class StepPlan:
     blocks_cached = Fact()
     blocks_total = Fact()
 
+    def drop(self, request: Request) -> None:
+        """The token that the request samples in this step will be thrown away."""
+        self.dropped = [*self.dropped, request]
+        self.quiet = False
+
     def amend(self, **changes: int) -> None:
         """Add to some of the numbers: what became known only after the step was planned."""
         facts = list(self.facts)

@@ -78,7 +78,11 @@ class BlockPool:
     def publish(self, block: int, digest: bytes) -> None:
         """Let lookups of `digest` find this used block."""
         self._hash_of[block] = digest
-        self._blocks_of.setdefault(digest, {})[block] = None
+        twins = self._blocks_of.get(digest)
+        if twins is None:
+            self._blocks_of[digest] = {block: None}
+        else:
+            twins[block] = None
         self.version += 1
 
     def unpublish(self, block: int) -> None:

@@ -16,13 +16,18 @@ def hash_blocks(request: Request, count: int, block_size: int) -> list[bytes]:
     """
     hashes = request.block_hashes
     if len(hashes) < count:
-        tokens = request.tokens
-        assert tokens is not None
-        parent = hashes[-1] if hashes else sha256(request.cache_salt.encode()).digest()
-        start = len(hashes) * block_size
-        data = tokens[start : count * block_size].tobytes()
-        width = block_size * tokens.itemsize
-        for at in range(0, len(data), width):
-            parent = sha256(parent + data[at : at + width]).digest()
-            hashes.append(parent)
+        extend_hashes(request, count, block_size)
     return hashes if len(hashes) == count else hashes[:count]
+
+
+def extend_hashes(request: Request, count: int, block_size: int) -> None:
+    """Compute digests up to the request's block number `count`, or to the last whole block of known tokens."""
+    hashes, tokens = request.block_hashes, request.tokens
+    assert tokens is not None
+    known = len(hashes)
+    parent = hashes[-1] if known else sha256(request.cache_salt.encode()).digest()
+    data = tokens[known * block_size : count * block_size].tobytes()
+    width = block_size * tokens.itemsize
+    for at in range(width, len(data) + 1, width):
+        parent = sha256(parent + data[at - width : at]).digest()
+        hashes.append(parent)

@@ -20,6 +20,9 @@ from .seats import Seats
 from .step import UNLIMITED, Step
 from .waiting import FcfsQueue, PriorityQueue, WaitingQueue
 
+_NEW, _WAITING, _RUNNING = RequestStatus.NEW, RequestStatus.WAITING, RequestStatus.RUNNING
+_HELD, _FINISHED = RequestStatus.HELD, RequestStatus.FINISHED
+_STOP, _LENGTH = FinishReason.STOP, FinishReason.LENGTH  # looked up once: an enum's members are slow to reach
 _LASTING = ("none", "seqs")
 """Reasons for waiting that last until a request ends or comes."""
 
@@ -47,6 +50,7 @@ class Scheduler:
         self.padded = self.layout == "padded"
         self.pads = self.padded or bool(config.cudagraph_capture_sizes)
         """Whether steps may have more rows than tokens."""
+        self.tracks = track_blocks
         self.streams = not kind.holds
         """Whether tokens are delivered as they come; otherwise all at once when the request is released."""
         budget = config.max_num_batched_tokens if kind.budgeted else UNLIMITED
@@ -79,6 +83,7 @@ class Scheduler:
         self._in_flight: deque[StepPlan] = deque()
         self._fresh: StepPlan | None = None
         """The newest plan, while what it was made from is unchanged."""
+        self._ahead = config.async_scheduling
         self._may_repeat = kind.repeats and not self.pads
         lasting = (*_LASTING, "batch-closed") if kind.holds else _LASTING
         self._lasting = {WAIT_REASONS.index(reason) for reason in lasting}
@@ -91,6 +96,7 @@ class Scheduler:
         """Results of a batch that ended by an abort, to be reported with the next plan."""
         self._arrived: list[Request] = []
         self._aborted: list[Request] = []
+        self._length_cap = config.length_cap
         self._num_added = 0
         self.num_steps = 0
         """Plans made so far, empty ones not counted."""
@@ -112,7 +118,7 @@ class Scheduler:
 
     def add(self, request: Request, now_s: float = 0.0) -> None:
         """Queue a new request; raises RequestRefused when it could never run."""
-        if request.status is not RequestStatus.NEW:
+        if request.status is not _NEW:
             raise RuntimeError(f"request {request.request_id} has been added before; make a new one")
         self.refuse_if_never(request)
         if request.request_id in self._requests:
@@ -120,30 +126,35 @@ class Scheduler:
         request.index = self._num_added
         self._num_added += 1
         request.queued_s = now_s
-        request.end_at = min(request.num_prompt_tokens + request.max_tokens, self.config.length_cap)
         if request.ignore_eos or (request.eos_at or 0) < request.min_tokens:
             request.eos_at = None
-        request.last_at = min(request.end_at, request.num_prompt_tokens + (request.eos_at or request.max_tokens))
+        request.end_at = min(request.num_prompt_tokens + request.max_tokens, self._length_cap)
+        request.last_at = request.end_at
+        if request.eos_at is not None:
+            request.last_at = min(request.end_at, request.num_prompt_tokens + request.eos_at)
         if request.tokens is not None:
             self.kv.note_contents()
-        request.status = RequestStatus.WAITING
+        request.status = _WAITING
         self._repeatable = None
         self._requests[request.request_id] = request
-        self._outputs.watch(request.stop_token_ids)
+        if request.stop_token_ids:
+            self._outputs.watch(request.stop_token_ids)
         self._arrived.append(request)
         self.waiting.push(request)
 
     def refuse_if_never(self, request: Request) -> None:
         """Raise RequestRefused, with what would let it in, for a request that could never run."""
-        name, cap = f"request {request.request_id}", self.config.length_cap
-        if request.num_prompt_tokens < 1 or request.max_tokens < 1:
-            raise RequestRefused(f"{name}: prompt and max_tokens must be at least 1 token")
-        if request.min_tokens > request.max_tokens:
-            raise RequestRefused(f"{name}: min_tokens {request.min_tokens} exceeds max_tokens {request.max_tokens}")
-        if request.num_prompt_tokens >= cap:
+        prompt, limit, cap = request.num_prompt_tokens, request.max_tokens, self._length_cap
+        if prompt < 1 or limit < 1:
+            raise RequestRefused(f"request {request.request_id}: prompt and max_tokens must be at least 1 token")
+        if request.min_tokens > limit:
             raise RequestRefused(
-                f"{name}: its prompt of {request.num_prompt_tokens} tokens leaves no room for output; shorten it to "
-                f"{cap - 1} or raise max_model_len to at least {request.num_prompt_tokens + 1}"
+                f"request {request.request_id}: min_tokens {request.min_tokens} exceeds max_tokens {limit}"
+            )
+        if prompt >= cap:
+            raise RequestRefused(
+                f"request {request.request_id}: its prompt of {prompt} tokens leaves no room for output; shorten it to "
+                f"{cap - 1} or raise max_model_len to at least {prompt + 1 + self.config.model_len_margin}"
             )
         refusal = self.policy.refuse(request)
         if refusal is not None:
@@ -175,7 +186,7 @@ class Scheduler:
             self.rows(self._fresh)  # its rows are those it was planned with
         self._drop_in_flight(request)
         self._end(request, reason)
-        if request.status is RequestStatus.FINISHED:
+        if request.status is _FINISHED:
             self._forget((request,))
         if self.seats.held and not self.seats.num_running and not self._in_flight:
             self._owed = self._release_batch()  # its last row was aborted: no step will end the batch
@@ -186,7 +197,7 @@ class Scheduler:
         `plan.finished` is not empty when planning itself ended requests (they can never fit, or their batch is over);
         of a plan that is not empty, `update` returns these too.
         """
-        if len(self._in_flight) > self.config.async_scheduling:
+        if len(self._in_flight) > self._ahead:
             raise RuntimeError("a plan is still in flight; call update with its results first")
         plan = None if self._repeatable is None else repeat(self, self._step, self._repeatable)
         if plan is None:
@@ -206,15 +217,17 @@ class Scheduler:
     def _plan_anew(self, now_s: float) -> StepPlan:
         """Ask the policy."""
         step = self._step
-        if self._in_flight:
-            self._set_ending_aside()
+        if self._ahead:
+            self._catch_up()
         step.begin(now_s)
         self.policy.plan(step)
         plan = account(self, step)
         if self._arrived or self._aborted:
             plan.arrived, self._arrived = self._arrived, []
             plan.aborted, self._aborted = self._aborted, []
-        plan.finished, self._owed = self._owed, ()
+        plan.finished = ()
+        if self._owed:
+            plan.finished, self._owed = self._owed, ()
         if step.outgrown:
             self._outgrown += step.outgrown
             if not self._in_flight:
@@ -267,9 +280,10 @@ class Scheduler:
             token_ids: sampled tokens, shape ``(rows,)``, one for each of `rows(plan)`, which must have been asked for;
                 None where contents are not computed (then requests end by length or by their recorded EOS).
         """
-        if not self._in_flight or self._in_flight[0] is not plan:
+        in_flight = self._in_flight
+        if not in_flight or in_flight[0] is not plan:
             raise RuntimeError("update takes plans in the order in which they were scheduled, once each")
-        self._in_flight.popleft()
+        in_flight.popleft()
         self._fresh = None
         if plan.ending or token_ids is not None:
             self._end_all(plan, token_ids)
@@ -287,16 +301,18 @@ class Scheduler:
             return
         finished = list(plan.finished)
         for request, reason, outputs in ends:
-            self._trim(request, outputs)
+            if self._in_flight:
+                self._trim(request, outputs)
             self._end(request, reason)
-            if request.status is RequestStatus.FINISHED or self.config.release == "request":
+            if request.status is _FINISHED or self.config.release == "request":
                 finished.append(request)
         plan.finished = finished
         self._forget(finished)
 
-    def _set_ending_aside(self) -> None:
-        """Requests whose last token by length is in flight must not run again."""
-        for request in self._in_flight[-1].ending:
+    def _catch_up(self) -> None:
+        """The step before last is known now; requests whose last token by length is in flight must not run again."""
+        self.kv.begin_step()
+        for request in self._in_flight[-1].ending if self._in_flight else ():
             by_length = request.num_tokens >= request.end_at
             if by_length and request.status is RequestStatus.RUNNING and request.slot not in self.seats.ending:
                 self.seats.set_aside(request)
@@ -305,21 +321,21 @@ class Scheduler:
         self, plan: StepPlan, token_ids: TokenArray | Sequence[int] | None
     ) -> list[tuple[Request, FinishReason, int]]:
         """Who ends with this step's results: ``(request, reason, number of outputs)``, in running order."""
-        ends: dict[Request, tuple[FinishReason, int]] = {}
-        for request in plan.ending:
-            if request.unfinished:
-                outputs = request.last_at - request.num_prompt_tokens
-                reason = FinishReason.STOP if outputs == request.eos_at else FinishReason.LENGTH
-                ends[request] = (reason, outputs)
+        ends = []
+        stopped = set()
         if token_ids is not None:
             sampled = np.asarray(token_ids, dtype=np.int32)
             for request, outputs in self._outputs.take(plan, self.rows(plan), sampled, self.seats):
-                ends[request] = (FinishReason.STOP, outputs)
-        found = [(request, reason, outputs) for request, (reason, outputs) in ends.items()]
-        if len(found) > 1:
+                ends.append((request, _STOP, outputs))
+                stopped.add(request)
+        for request in plan.ending:
+            if request.status < _HELD and request not in stopped:
+                outputs = request.last_at - request.num_prompt_tokens
+                ends.append((request, _STOP if outputs == request.eos_at else _LENGTH, outputs))
+        if len(ends) > 1:
             tail = {row[0]: index for index, row in enumerate(plan.tail)}
-            found.sort(key=lambda end: self._place(end[0], tail))
-        return found
+            ends.sort(key=lambda end: self._place(end[0], tail))
+        return ends
 
     def _place(self, request: Request, tail: dict[Request, int]) -> tuple[int, int]:
         """Sort key of running order within a plan: the steady rows, then its tail."""
@@ -331,8 +347,8 @@ class Scheduler:
         """Undo the row that a later plan, made before this end was known, holds for the request."""
         if request.num_output_tokens > outputs:
             for later in self._in_flight:
+                later.drop(request)
                 later.amend(padding_overrun=1, decode_tokens=-1, sampled=-1)
-                later.dropped = [*later.dropped, request]
                 later.real_shape = later.real_shape.without_decode_row(request.num_computed_tokens)
             self._retract(request)
 
@@ -346,7 +362,7 @@ class Scheduler:
         """The request ends before the results of the newest plan are in: throw away the token it samples there."""
         for plan in self._in_flight:
             if request not in plan.dropped and self._samples(plan, request):
-                plan.dropped = [*plan.dropped, request]
+                plan.drop(request)
                 plan.amend(sampled=-1)
                 self._retract(request)
 
@@ -363,9 +379,9 @@ class Scheduler:
         self._repeatable = None
         if request.status is RequestStatus.HELD:
             return
-        if request.status is not RequestStatus.RUNNING:
+        if request.status is not _RUNNING:
             self.waiting.remove(request)
-            request.status = RequestStatus.FINISHED
+            request.status = _FINISHED
         elif self.policy.holds:
             self.seats.hold(request)
         else:
@@ -374,7 +390,7 @@ class Scheduler:
     def _leave(self, request: Request) -> None:
         self.seats.vacate(request)
         self.kv.release(request)
-        request.status = RequestStatus.FINISHED
+        request.status = _FINISHED
 
     def _release_batch(self) -> list[Request]:
         """The batch is over: all its rows leave; returns those that are still owed their results."""

@@ -13,6 +13,7 @@ from .steady import SteadyPrefix
 
 _NOBODY: list[Request] = []
 _by_slot = attrgetter("slot")
+_RUNNING = RequestStatus.RUNNING
 
 
 class Seats:
@@ -85,7 +86,7 @@ class Seats:
             self.free.remove(slot)
             heapq.heapify(self.free)
         request.slot = slot
-        request.status = RequestStatus.RUNNING
+        request.status = _RUNNING
         request.admissions += 1
         if self.slot_order:
             insort(self.tail, request, key=_by_slot)
@@ -153,7 +154,6 @@ class Seats:
         heapq.heappush(self.free, request.slot)
         if self.token_ids is not None and request.tokens is not None:
             request.tokens = request.tokens[: request.stored_tokens].copy()
-            self.unseated.add(request)
 
     def check(self) -> None:
         """Raise AssertionError unless every seat has one holder and every holder one seat."""

@@ -33,6 +33,7 @@ class SteadyPrefix:
         self.ones = np.ones(num_slots, dtype=np.int64)
         self.trues = np.ones(num_slots, dtype=np.bool_)
         self._slots: IntArray | None = None
+        """Room for the members' slots in running order; kept up to date once `slots` has been asked for."""
         self._requests: list[Request] | None = None
         self._max_offset: int | None = None
 
@@ -46,18 +47,23 @@ class SteadyPrefix:
         request.steady, request.offset, request.join_no = self, offset, self._joins
         request.joined_clock = clock
         self._joins += 1
+        if self._slots is not None:
+            self._slots[len(self.members)] = slot
         self.members[slot] = request
         self.context += request.stored_computed
         self._phases[-offset % self._block_size][slot] = request
         self._ends.setdefault(end_key(request), {})[slot] = request
         self.offsets[slot] = offset
-        self._slots = self._requests = None
+        self._requests = None
         if self._max_offset is not None and offset + request.pad > self._max_offset:
             self._max_offset = offset + request.pad
 
     def leave(self, request: Request) -> None:
         """Let a member go; its counts are stored again."""
         slot, offset = request.slot, request.offset
+        if self._slots is not None:
+            place = int((self._slots == slot).argmax())  # what lies behind the members may be stale: the first counts
+            self._slots[place : len(self.members) - 1] = self._slots[place + 1 : len(self.members)]
         del self.members[slot]
         del self._phases[-offset % self._block_size][slot]
         key = end_key(request)
@@ -69,7 +75,7 @@ class SteadyPrefix:
         request.stored_tokens = request.stored_computed + 1
         request.steady, request.left_clock = None, self.clock
         self.context -= request.stored_computed
-        self._slots = self._requests = None
+        self._requests = None
         if offset + request.pad == self._max_offset:
             self._max_offset = None
 
@@ -101,10 +107,12 @@ class SteadyPrefix:
         return context
 
     def slots(self) -> IntArray:
-        """The members' slots in running order, shape ``(members,)``."""
+        """The members' slots in running order, shape ``(members,)``; a copy."""
+        count = len(self.members)
         if self._slots is None:
-            self._slots = np.fromiter(self.members, dtype=np.int64, count=len(self.members))
-        return self._slots
+            self._slots = np.zeros(len(self.offsets), dtype=np.int64)
+            self._slots[:count] = np.fromiter(self.members, dtype=np.int64, count=count)
+        return self._slots[:count].copy()
 
     def requests(self) -> list[Request]:
         """The members in running order; a new list whenever somebody joined or left."""
@@ -130,6 +138,7 @@ class SteadyPrefix:
             and joins == sorted(joins)
             and all(request.steady is self and self.members[request.slot] is request for request in in_phases)
             and all(key >= self.clock - 2 for key in self._ends)
+            and (self._slots is None or self._slots[: len(members)].tolist() == list(self.members))
         )
         if not fair:
             raise AssertionError("steady prefix: sums or calendars disagree with the members")

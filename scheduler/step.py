@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .kv import KvManager
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from .config import SchedulerConfig
 
 UNLIMITED = 1 << 60
+_RUNNING, _PREEMPTED = RequestStatus.RUNNING, RequestStatus.PREEMPTED
 SteadyBlocks = tuple[list[Request], list[int], list[int]]
 _NO_SEQS, _NO_TOKENS, _NO_BLOCKS, _CLOSED = (
     WAIT_REASONS.index(reason) for reason in ("seqs", "tokens", "blocks", "batch-closed")
@@ -69,9 +71,8 @@ class Step:
             self.changed = False
             self.rows: dict[Request, int] = {}
             self.new_blocks: list[tuple[Request, int, list[int]]] = []
-        if self.turnover:
-            self._forget_turnover()
-        self._kv.begin_step()
+            if self.turnover:
+                self._forget_turnover()
 
     def _forget_turnover(self) -> None:
         self.turnover = False
@@ -153,16 +154,18 @@ class Step:
             self.wait_reason = _NO_SEQS
             return False
         request = self.waiting.head() if request is None else request
-        hits = kv.lookup(request)
+        hits = kv.lookup(request) if kv.caching else []
         cached = len(hits) * kv.block_size
-        count = min(request.stored_tokens - cached, limit)
+        count = request.stored_tokens - cached
+        if count > limit:
+            count = limit
         if count > self.budget and not over_budget:
             if whole and not (self._splits and count > self._budget):
                 self.wait_reason = _NO_TOKENS
                 return False
             count = self.budget
-        reserved = kv.reservation(request) if reserve is None else reserve
-        if not kv.has_room(request, hits, reserved=reserved, idle=seats.num_taken == 0):
+        reserved = reserve or (0 if kv.paged else kv.reservation(request))
+        if not kv.has_room(request, hits, reserved, seats.num_slots == len(seats.free)):
             self.wait_reason = _NO_BLOCKS
             return False
         self._seat(request, hits, cached, count, reserved, slot)
@@ -197,79 +200,94 @@ class Step:
     def _run_steady(self) -> None:
         kv, steady = self._kv, self._seats.steady
         needing = steady.needing_block
-        if needing and kv.paged:
-            if len(needing) > len(kv.pool.unhashed) and len(needing) > kv.pool.num_free:
-                self.changed = self.turnover = True
-                self.left = self._seats.dissolve_steady()
-                return
-            self.steady_blocks = self.grow_steady(needing)
+        if needing and kv.paged and not self.grow_steady(needing):
+            self.changed = self.turnover = True
+            self.left = self._seats.dissolve_steady()
+            return
         if kv.caching:
             self.offer_filled()
         self.steady_runs = True
         self.budget -= len(steady.members)
 
-    def grow_steady(self, needing: dict[int, Request]) -> SteadyBlocks | None:
-        """Give these members of the steady prefix a block each; what they got, when blocks are tracked."""
-        if self._track or self._seats.slot_order:
-            return self._grow_in_order(list(needing.values()))
+    def grow_steady(self, needing: dict[int, Request]) -> bool:
+        """Give these members of the steady prefix a block each; False when there are too few."""
         pool = self._kv.pool
-        take = pool.unhashed.pop if len(needing) <= len(pool.unhashed) else pool.allocate_one
+        take: Callable[[], int] = pool.unhashed.pop
+        if len(needing) > len(pool.unhashed):
+            if len(needing) > pool.num_free:
+                return False
+            take = pool.allocate_one
+        if self._track or self._seats.slot_order:
+            self._grow_in_order(needing)
+            return True
         for request in needing.values():
             request.blocks.append(take())
-        return None
+        return True
 
-    def _grow_in_order(self, requests: list[Request]) -> SteadyBlocks | None:
+    def _grow_in_order(self, needing: dict[int, Request]) -> None:
+        requests = list(needing.values())
         if self._seats.slot_order:
             requests.sort(key=lambda request: request.slot)
         blocks = self._kv.pool.allocate(len(requests))
-        grown = (requests, [len(request.blocks) for request in requests], blocks) if self._track else None
+        if self._track:
+            self.steady_blocks = (requests, [len(request.blocks) for request in requests], blocks)
         for request, block in zip(requests, blocks, strict=True):
             request.blocks.append(block)
-        return grown
 
     def offer_filled(self) -> None:
         """Let later lookups find the blocks that steady members fill in this step."""
         steady = self._seats.steady
-        upto = steady.clock + 1
-        for request in steady.filling_block().values():
-            self._kv.decoded(request, request.offset + upto)
+        filling = steady.filling_block()
+        if filling:
+            self._kv.all_decoded(filling.values(), steady.clock + 1)
 
     def _run_tail(self, limit: int) -> None:
-        tail = self._seats.tail
+        tail, paged, caching = self._seats.tail, self._kv.paged, self._kv.caching
         index = 0
         while index < len(tail) and self.budget > 0:
             request = tail[index]
-            count = min(request.stored_tokens - request.stored_computed, limit, self.budget)
-            if count <= 0:
+            count = request.stored_tokens - request.stored_computed
+            if count > limit:
+                count = limit
+            if count > self.budget:
+                count = self.budget
+            if count <= 0:  # all its known tokens are computed or in flight
                 index += 1
                 continue
-            while not self._grow(request, count):
-                victim = self._victim()
-                index -= victim.steady is None and victim in tail[:index]
-                self._preempt(victim)
-                if victim is request:
-                    break
-            else:
-                self.rows[request] = count
-                self.budget -= count
-                index += 1
+            if paged and not self._grow(request, count):
+                index = self._make_room(request, count, index)
+                if request.status is not _RUNNING:
+                    continue
+            if caching:
+                self._offer(request, count)
+            self.rows[request] = count
+            self.budget -= count
+            index += 1
 
     def _grow(self, request: Request, count: int) -> bool:
         """Give a running request the blocks for its next tokens; False when there are too few."""
-        kv = self._kv
-        upto = request.stored_computed + count
-        if kv.paged and upto > len(request.blocks) * kv.block_size:
-            more = kv.grow(request, upto)
-            if more is None:
-                return False
-            if self._track:
-                self.new_blocks.append((request, len(request.blocks) - len(more), more))
-        if kv.caching:
-            self._offer(request, count, upto)
+        more = self._kv.grow(request, request.stored_computed + count)
+        if more is None:
+            return False
+        if more and self._track:
+            self.new_blocks.append((request, len(request.blocks) - len(more), more))
         return True
 
-    def _offer(self, request: Request, count: int, upto: int) -> None:
+    def _make_room(self, request: Request, count: int, index: int) -> int:
+        """Preempt others until the request at `index` of the tail can grow, or itself; returns where the tail goes on:
+        at the request, or at the one after it when it gave way.
+        """
+        tail = self._seats.tail
+        while True:
+            victim = self._victim()
+            index -= victim.steady is None and victim in tail[:index]
+            self._preempt(victim)
+            if victim is request or self._grow(request, count):
+                return index
+
+    def _offer(self, request: Request, count: int) -> None:
         """Let later lookups find the blocks that these tokens fill."""
+        upto = request.stored_computed + count
         decode = count == 1 and upto > request.num_prompt_tokens and upto == request.stored_tokens
         if not decode:
             self._kv.publish(request, upto)
@@ -295,6 +313,8 @@ class Step:
         self.budget += count
         computed = victim.num_computed_tokens
         self._seats.vacate(victim)
+        if victim.tokens is not None:
+            self._seats.unseated.add(victim)
         if count:
             self._kv.take_back(victim, computed)
         victim.max_computed = max(victim.max_computed, computed)
@@ -313,7 +333,7 @@ class Step:
         never = self._kv.never_fits(victim)
         victim.stored_computed = 0
         victim.num_preemptions += 1
-        victim.status = RequestStatus.PREEMPTED
+        victim.status = _PREEMPTED
         self.preempted.append(victim)
         self.waiting.push_preempted(victim)
         if never:

@@ -33,37 +33,19 @@ class WaitingQueue(Protocol):
     def __iter__(self) -> Iterator[Request]: ...
 
 
-class FcfsQueue:
-    """First come first served; a preempted request goes to the front."""
+class FcfsQueue(deque[Request]):
+    """First come first served; a preempted request goes to the front. A deque, so that looking at it costs no call."""
 
-    def __init__(self) -> None:
-        self._queue: deque[Request] = deque()
-
-    def push(self, request: Request) -> None:
-        """Add at the end."""
-        self._queue.append(request)
-
-    def push_preempted(self, request: Request) -> None:
-        """Add at the front."""
-        self._queue.appendleft(request)
+    push = deque.append
+    """Add at the end."""
+    push_preempted = deque.appendleft
+    """Add at the front."""
+    pop = deque.popleft
+    """Take the first out."""
 
     def head(self) -> Request:
         """The first of the queue."""
-        return self._queue[0]
-
-    def pop(self) -> Request:
-        """Take the first out."""
-        return self._queue.popleft()
-
-    def remove(self, request: Request) -> None:
-        """Take any request out (linear in the queue)."""
-        self._queue.remove(request)
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    def __iter__(self) -> Iterator[Request]:
-        return iter(self._queue)
+        return self[0]
 
 
 class PriorityQueue:

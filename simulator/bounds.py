@@ -90,8 +90,8 @@ def _bound(evidence: Mapping[str, Any]) -> str:
     waits = sum(waiting.values()) >= WAITING
     if evidence["padding"] >= PADDED:
         return "padding"
-    if evidence["record"]["preemptions"] and evidence["blocks_full"] >= WAITING:
-        return "blocks"
+    if evidence["record"]["preemptions"] and evidence["blocks_full"] >= max(WAITING, waiting[reason]):
+        return "blocks"  # the pool is full for longer than anything else keeps the queue
     if waits and reason == "blocks":
         return "blocks"
     if not waits and evidence["idle"] >= IDLE:

@@ -15,7 +15,7 @@ from .fleet import run_many
 from .redraw import draws
 from .replicas import fleet_record
 from .router import find_router
-from .run import make_load, refuse_early
+from .run import make_load, servable
 from .search import RateSearch, fewest
 from .setup import Setup
 from .slo import Figure, Slo
@@ -75,6 +75,7 @@ def capacity(
     seed: int = 0,
     requests: int | None = None,
     reading: Mapping[str, Any] | None = None,
+    skip_bad: bool = False,
     traces: str | Path | None = None,
     jobs: int | None = None,
     on_trial: Callable[[], None] = lambda: None,
@@ -99,6 +100,7 @@ def capacity(
         seed: the first of the seeds.
         requests: so many (of a file: its first).
         reading: further options of `traces.presets.resolve_workload`.
+        skip_bad: leave out and count requests that could never be served, instead of refusing the workload.
         traces: folder that receives the step traces of the answer, ``seed-N/replica-N.trace``.
         jobs: processes for the seeds; None: one a core for large workloads.
         on_trial: called after each trial.
@@ -112,9 +114,13 @@ def capacity(
     if not 0.001 <= precision <= 1:
         raise ConfigError(f"precision is {precision}; expected a fraction, 0.001 to 1")
     setup = Setup.of(settings)
-    slo.check_policy(setup.build().config.policy)
+    system = setup.build()
+    slo.check_policy(system.config.policy)
     find_router(router)
-    drawn = draws(workload, seeds, seed=seed, requests=requests, reading=reading)
+    drawn = [
+        servable([system], one, skip_bad=skip_bad)
+        for one in draws(workload, seeds, seed=seed, requests=requests, reading=reading)
+    ]
     trials = _Trials(setup, drawn, slo, router, seed, jobs, on_trial)
     found = _find_rate(trials, replicas or 1, precision) if rate is None else _find_replicas(
         trials, rate, replicas, max_replicas
@@ -174,8 +180,6 @@ class _Trials:
         self.done: dict[tuple[float, int], _Trial] = {}
         self._jobs = 1 if jobs is None and len(drawn) * len(drawn[0]) <= SMALL else jobs
         self._on_trial = on_trial
-        for workload in drawn:
-            refuse_early(setup.build(), workload)
 
     def __call__(self, rate: float, replicas: int) -> _Trial:
         """The trial of a rate on so many replicas."""
@@ -213,6 +217,7 @@ class _Trials:
         first, settings = self.drawn[0], self.setup.build().describe()["settings"]
         return {
             "workload": {"name": first.name, "requests": len(first), "digest": first.digest()},
+            "skipped": dict(first.skipped),
             "settings": settings,
             "slo": self.slo.as_dict(),
             "seeds": self.seeds,
@@ -316,12 +321,16 @@ def _find_replicas(trials: _Trials, rate: float, replicas: int | None, most: int
     last = list(trials.done.values())[-1]
     notes: list[str] = []
     if found is None:
-        sentence = f"{last.replicas} replicas do not meet it at {rate:g}/s: {_why(last)}"
+        fails = "does not meet it" if last.replicas == 1 else "do not meet it"
+        sentence = f"{_count(last.replicas, 'replica')} {fails} at {rate:g} requests/s: {_why(last)}"
         if replicas is None and trials.flat:
             sentence += "; more replicas would not change that"
     else:
         gpus = found * trials.setup.tensor_parallel
-        sentence = f"{rate:g} requests/s need {_count(found, 'replica')} behind {trials.router}, {_count(gpus, 'GPU')}"
+        servers = f"{_count(found, 'replica')} behind {trials.router}, {_count(gpus, 'GPU')}"
+        sentence = f"{rate:g} requests/s need {servers}"
+        if replicas is not None:
+            sentence = f"{servers}: {'meets' if found == 1 else 'meet'} it at {rate:g} requests/s"
         if (rate, found - 1) in trials.done:
             sentence += f"; with {found - 1}, {_why(trials(rate, found - 1))}"
         if replicas is None and found < most and not trials(rate, found + 1).met:

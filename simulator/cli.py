@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from scheduler.errors import ConfigError
+from scheduler.plugins import modules_of_this_folder
 from traces.console import common_options, emit, progress
 
 from .options import given, names_list, setting_options, traffic_options, workload_options
@@ -18,7 +21,16 @@ if TYPE_CHECKING:
     from traces.workload import Workload
 
 
-@click.command()
+class Run(click.Command):
+    """A command whose policies, cost models and routers may be of modules in the current folder."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Find them there, too."""
+        modules_of_this_folder()
+        return super().invoke(ctx)
+
+
+@click.command(cls=Run)
 @workload_options
 @click.option(
     "--policies", default="static,slots,orca,prefill-first,chunked", show_default=True, help="Which, in order."
@@ -46,10 +58,11 @@ def compare(
             requests, policies=names, layouts=shapes, seed=seed, traces=traces, jobs=jobs,
             on_run=bar.advance, **load, **given(parameters),
         )  # fmt: skip
+    _tell_skipped(comparison.result["skipped"], requests.skipped)
     emit(comparison.result, as_json=as_json, out=out, render=lambda console: comparison_tables(comparison, console))
 
 
-@click.command()
+@click.command(cls=Run)
 @workload_options
 @click.option("--trace", type=click.Path(), help="Record the step trace into this folder (NAME.trace).")
 @click.option("--plans", is_flag=True, help="Record every step's plan too.")
@@ -72,7 +85,11 @@ def simulate(
     recorded = run_simulation(
         requests, out=trace, seed=seed, plans=plans, token_times=token_times, **load, **given(parameters)
     )
-    record = record_of(recorded, wall_s=time.perf_counter() - start)
+    record = {
+        **{name: recorded.meta[name] for name in ("workload", "settings", "seed", "load")},
+        **record_of(recorded, wall_s=time.perf_counter() - start),
+    }
+    _tell_skipped(record["skipped"], requests.skipped)
     if trace is not None:
         record["trace"] = trace
 
@@ -84,7 +101,7 @@ def simulate(
     emit(record, as_json=as_json, out=out, render=render)
 
 
-@click.command()
+@click.command(cls=Run)
 @workload_options
 @click.option("--grid", multiple=True, metavar="NAME=VALUES", help="Values of a setting; repeat for more settings.")
 @click.option("--latency", default="e2e_p99", show_default=True, help="What the Pareto front sets against throughput.")
@@ -122,7 +139,7 @@ def sweep(
     emit(swept.result, as_json=as_json, out=None, render=lambda console: sweep_table(swept.result, console))
 
 
-@click.command()
+@click.command(cls=Run)
 @traffic_options
 @click.option("--slo", required=True, help="Limits, as ttft_p99=1.0,tpot_p99=50ms: METRIC_FIGURE=SECONDS,...")
 @click.option("--rate", type=float, help="Requests per second to serve: find the replicas for it.")
@@ -151,10 +168,11 @@ def capacity(workload: str, slo: str, seed: int, out: str | None, as_json: bool,
     source, options = _source(workload, parameters)
     with progress("searching", None) as bar:
         found = find_capacity(source, slo=slo, seed=seed, on_trial=bar.advance, **options, **given(parameters))
+    _tell_skipped(found.result["skipped"], {} if isinstance(source, str) else source.skipped)
     emit(found.result, as_json=as_json, out=out, render=lambda console: capacity_tables(found.result, console))
 
 
-@click.command()
+@click.command(cls=Run)
 @workload_options
 @click.option("--requests-from", metavar="WORKLOAD", help="For a trace: the workload it was recorded with.")
 @setting_options()
@@ -197,11 +215,12 @@ def _source(name: str, parameters: dict[str, Any]) -> tuple[Workload | str, dict
 
     reading = {key: parameters.pop(key) for key in READING}
     requests = parameters.pop("requests")
+    options = {"requests": requests, "skip_bad": reading["skip_bad"]}
     if name in PRESETS or Path(name).is_dir():
-        return name, {"requests": requests, "reading": reading}
+        return name, {**options, "reading": reading}
     workload = resolve_workload(name, **reading)
-    _tell_skipped(workload)
-    return workload, {"requests": requests}
+    _tell_skipped(workload.skipped)
+    return workload, options
 
 
 def _result_files(out: str | None) -> list[Path]:
@@ -213,17 +232,22 @@ def _result_files(out: str | None) -> list[Path]:
     return [Path(out) / f"sweep{suffix}" for suffix in RESULTS]
 
 
-def _tell_skipped(workload: Workload) -> None:
-    for reason, count in workload.skipped.items():
-        click.echo(f"skipped {count} rows: {reason}", err=True)
+def _tell_skipped(skipped: Mapping[str, int], told: Mapping[str, int] = MappingProxyType({})) -> None:
+    for reason, count in skipped.items():
+        if told.get(reason) != count:
+            click.echo(f"skipped {count} rows: {reason}", err=True)
 
 
 def _load(name: str, seed: int, parameters: dict[str, Any]) -> tuple[Workload, dict[str, Any]]:
     """The workload, and the load's own options taken out of a command's parameters."""
     from traces.presets import resolve_workload
 
+    from .run import check_load
+
     reading = {key: parameters.pop(key) for key in ("requests", "rate", "sort", "skip_bad", "hash_block")}
     load = {key: parameters.pop(key) for key in ("concurrency", "think_s")}
+    check_load(load["concurrency"], reading["rate"], load["think_s"])
+    load["skip_bad"] = reading["skip_bad"]
     workload = resolve_workload(name, seed=seed, **reading)
-    _tell_skipped(workload)
+    _tell_skipped(workload.skipped)
     return workload, load

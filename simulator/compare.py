@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scheduler.errors import ConfigError
+from scheduler.errors import ConfigError, UserError
 from scheduler.policies import find_policy
 from traces.workload import Workload
 
 from .fleet import run_many
 from .redraw import resolve
-from .run import make_load, refuse_early
+from .run import check_load, make_load, servable
 from .setup import Setup
 from .summary import run_record
 
@@ -67,6 +67,7 @@ def compare(
     seed: int = 0,
     traces: str | Path | None = None,
     jobs: int | None = None,
+    skip_bad: bool = False,
     on_run: Callable[[], None] = lambda: None,
     **settings: Any,
 ) -> Comparison:
@@ -83,23 +84,28 @@ def compare(
         seed: as for `simulate`.
         traces: folder that receives a trace of each run, ``POLICY-LAYOUT.trace``.
         jobs: processes; None: one a core for large workloads, one process for small ones.
+        skip_bad: leave out and count requests that one of the policies could never serve.
         on_run: called when a run has ended.
         settings: as for `simulate`.
 
     Raises:
         UserError: a wrong setting or file; a request that can never run under one of the policies.
     """
+    check_load(concurrency, rate, think_s)
     workload = resolve(workload, requests=requests, rate=rate, seed=seed)
     if not policies:
         raise ConfigError("policies is empty; name at least one")
     wanted = list(dict.fromkeys((p, _layout(p, lay)) for p in policies for lay in layouts))
     extra = _between(wanted)
+    setups = [_setup(settings, *pair) for pair in [*wanted, *extra]]
+    workload = servable([setup.build() for setup in setups], workload, skip_bad=skip_bad)
+    make_load(workload, concurrency=concurrency, think_s=think_s)
+    if traces is not None:
+        made_folder(traces)
     tasks = [
-        _Task(_setup(settings, *pair), workload, concurrency, think_s, _trace_path(traces, *pair))
-        for pair in [*wanted, *extra]
+        _Task(setup, workload, concurrency, think_s, _trace_path(traces, *pair))
+        for setup, pair in zip(setups, [*wanted, *extra], strict=True)
     ]
-    for task in tasks:
-        refuse_early(task.setup.build(), workload)
     if jobs is None and len(workload) <= SMALL:
         jobs = 1
     records: dict[int, dict[str, Any]] = {}
@@ -125,6 +131,14 @@ def _layout(policy: str, layout: str) -> str:
     return kind.layout if layout == "auto" else layout
 
 
+def made_folder(folder: str | Path) -> None:
+    """Make a folder for traces, and those above it; raises UserError where that is not possible."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {folder}: {error.strerror}") from error
+
+
 def _trace_path(folder: str | Path | None, policy: str, layout: str) -> Path | None:
     if folder is None:
         return None
@@ -142,6 +156,7 @@ def _result(workload: Workload, setup: Setup, runs: list[dict[str, Any]], num_wa
     system = setup.build()
     return {
         "workload": {"name": workload.name, "requests": len(workload), "digest": workload.digest()},
+        "skipped": dict(workload.skipped),
         "seed": seed,
         "settings": {k: v for k, v in system.describe()["settings"].items() if k not in ("policy", "layout")},
         "num_blocks": system.config.num_blocks,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import simpy
@@ -104,23 +104,34 @@ class SimulatedEngine:
         return self._env.process(serve())
 
     def _serve(self) -> Process:
-        env, scheduler, inbox = self._env, self._scheduler, self._inbox
-        step_cost, timeout = self._cost_model.step_cost, env.timeout
+        env, inbox, timeout = self._env, self._inbox, self._env.timeout
+        schedule, step_cost, update = self._scheduler.schedule, self._cost_model.step_cost, self._scheduler.update
+        record = self._recorder.step
+        events = env._queue
+        now_s = env.now
         while True:
             if inbox.arrivals or inbox.aborts:
                 self._take_in()
-            start_s = env.now
-            plan = scheduler.schedule(start_s)
+            plan = schedule(now_s)
             if plan.empty:
                 self._ended_in_planning(plan)
                 if not (yield from self._idle()):
                     return
+                now_s = env.now
                 continue
-            cost = step_cost(plan.shape)
-            padding_s = 0.0 if plan.shape is plan.real_shape else self._padding_s(plan, cost)
-            yield timeout(cost.device_s + cost.host_s)
-            self._finish(plan, start_s, cost, padding_s)
-            if inbox.watched and plan.finished:
+            shape = plan.shape
+            cost = step_cost(shape)
+            device_s, host_s = cost.device_s, cost.host_s
+            padding_s = 0.0 if shape is plan.real_shape else self._padding_s(plan, cost)
+            start_s, now_s = now_s, now_s + (device_s + host_s)
+            if events and events[0][0] <= now_s:
+                yield timeout(device_s + host_s)
+            else:  # nothing happens until the step's end: move the clock there, which takes SimPy an event otherwise
+                env._now = now_s
+            finished = update(plan)
+            record(plan, start_s, now_s, device_s, host_s, padding_s)
+            if finished and inbox.watched:
+                self._tell(finished)
                 yield timeout(0)  # clients that got their answer may send before the next step is planned
 
     def _serve_async(self) -> Process:
@@ -176,14 +187,16 @@ class SimulatedEngine:
         if plan.padding_overrun:
             padding_s = self._padding_s(plan, cost)
         self._recorder.step(plan, start_s, self._env.now, cost.device_s, cost.host_s, padding_s)
-        if finished and self._inbox.watched:
-            for request in finished:
-                self._inbox.tell(request)
+        self._tell(finished)
 
     def _ended_in_planning(self, plan: StepPlan) -> None:
         self._recorder.idle(plan, self._env.now)
-        for request in plan.finished:
-            self._inbox.tell(request)
+        self._tell(plan.finished)
+
+    def _tell(self, finished: Sequence[Request]) -> None:
+        if self._inbox.watched:
+            for request in finished:
+                self._inbox.tell(request)
 
     def _idle(self) -> Generator[Event, Any, bool]:
         """Wait for something to come, or for the policy's own time; False when nothing ever will."""

@@ -17,7 +17,7 @@ from traces.workload import Workload
 from .bounds import BOUNDS, WAITING, Diagnosis, diagnose
 from .knobs import Knob, knobs_for
 from .redraw import resolve
-from .run import make_load, run
+from .run import check_load, make_load, run, servable
 from .setup import Setup
 from .slo import Figure
 from .summary import record_of
@@ -26,6 +26,8 @@ MOST_TRIED = 3
 """Knobs that are simulated before the best of them is taken."""
 HELPS = 0.02
 """A knob helps when throughput rises or the mean request time falls by more than this fraction."""
+FACTOR = 3
+"""From so many times on, a change is told as a factor, not in percent."""
 SHOWN = ("output_tokens_per_s", "ttft_p99", "tpot_p99", "e2e_mean", "e2e_p99")
 """Figures before and after."""
 
@@ -87,6 +89,7 @@ def explain(
     requests: int | None = None,
     rate: float | None = None,
     reading: Mapping[str, Any] | None = None,
+    skip_bad: bool = False,
     on_run: Callable[[], None] = lambda: None,
     **settings: Any,
 ) -> Explanation:
@@ -101,6 +104,7 @@ def explain(
         requests: so many (of a file: its first).
         rate: requests per second.
         reading: further options of `traces.presets.resolve_workload`.
+        skip_bad: leave out and count requests that could never be served, instead of refusing the workload.
         on_run: called after each simulation.
         settings: as for `simulate`.
 
@@ -114,7 +118,10 @@ def explain(
             raise ConfigError(f"{names}: the settings of a recorded run are in its trace; expected none here")
         case = recorded_case(Trace.open(workload), requests_from, options)
     else:
-        case = simulated_case(resolve(workload, **options), Setup.of(settings), concurrency, think_s)
+        check_load(concurrency, rate, think_s)
+        setup = Setup.of(settings)
+        drawn = servable([setup.build()], resolve(workload, **options), skip_bad=skip_bad)
+        case = simulated_case(drawn, setup, concurrency, think_s)
         on_run()
     return explain_case(case, on_run)
 
@@ -200,12 +207,14 @@ def _explanation(
 
 def _what(found: Diagnosis, case: Case) -> str:
     record = found.evidence["record"]
-    served = f"{record['requests']:,} requests under {record['policy']} ({record['layout']})"
+    failed = record["finish_reasons"].get("error", 0)
+    said = f"{failed:,} of {record['requests']:,} requests fail: they outgrow the KV pool. " if failed else ""
+    served = f"{record['finished']:,} requests under {record['policy']} ({record['layout']})"
     speed = f"{record['output_tokens_per_s'] or 0:,.0f} output tokens/s"
     kept = " and falls behind its arrivals" if record["saturated"] else ""
     if record["saturated"] is False and sum(found.evidence["waiting"].values()) < WAITING:
         kept = " and keeps up with its arrivals, which set that speed"
-    return f"This run serves {served} at {speed}{kept}. What bounds it is {BOUNDS[found.bound]}."
+    return f"{said}This run serves {served} at {speed}{kept}. What bounds it is {BOUNDS[found.bound]}."
 
 
 def _evidence(found: Diagnosis) -> str:
@@ -215,9 +224,13 @@ def _evidence(found: Diagnosis) -> str:
     parts = sorted(((share, name) for name, share in e["parts"].items()), reverse=True)
     said = [f"The server is idle {e['idle']:.0%} of the time"]
     if sum(e["waiting"].values()) > 0:
-        said.append(f"the queue's head waits {sum(e['waiting'].values()):.0%} of it, mostly for {_REASONS[reason]}")
+        said.append(
+            f"the queue's head waits {sum(e['waiting'].values()):.0%} of the time, mostly for {_REASONS[reason]}"
+        )
     else:
         said.append("nobody waits")
+    if found.bound == "blocks":
+        said[1:1] = _pool(e)
     said.append(f"a step computes {e['mean_rows']:,.0f} rows for {e['mean_running']:,.1f} running requests")
     said.append(
         "its time goes to " + ", ".join(f"{_PARTS[name]} {share:.0%}" for share, name in parts if share >= 0.05)
@@ -226,9 +239,14 @@ def _evidence(found: Diagnosis) -> str:
         said.append(f"padding takes {e['padding']:.0%}")
     if record["preemptions"]:
         said.append(f"{record['preemptions']:,} preemptions, {record['recomputed_tokens']:,} tokens computed again")
-    if e["blocks_full"] >= 0.01:
-        said.append(f"the KV pool is nearly full {e['blocks_full']:.0%} of the time")
+    if found.bound != "blocks":
+        said += _pool(e)
     return "; ".join(said) + "."
+
+
+def _pool(evidence: Mapping[str, Any]) -> list[str]:
+    share = evidence["blocks_full"]
+    return [f"the KV pool is nearly full {share:.0%} of the time"] if share >= 0.01 else []
 
 
 _REASONS = {"seqs": "a slot", "tokens": "token budget", "blocks": "KV blocks", "batch-closed": "the batch to end"}
@@ -263,7 +281,16 @@ def _change(name: str, old: float | None, new: float | None) -> str:
         return ""
     label = _LABELS[name]
     shown = f"{old:,.0f} to {new:,.0f}" if name == "output_tokens_per_s" else f"{old:.3g} to {new:.3g} s"
-    return f"{label} {shown} ({new / old - 1:+.0%})"
+    return f"{label} {shown} ({_difference(old, new)})"
+
+
+def _difference(old: float, new: float) -> str:
+    """In percent; as a factor where percents say little."""
+    if new >= FACTOR * old:
+        return f"{new / old:,.3g} times as much"
+    if 0 < new <= old / FACTOR:
+        return f"{old / new:,.3g} times less"
+    return f"{new / old - 1:+.0%}"
 
 
 _LABELS = {

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -58,7 +59,7 @@ def _on_processes(work: Callable[[Task], Result], tasks: Sequence[Task], workers
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([work.__module__])  # imported once, not in every worker
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_work)
     waiting = {pool.submit(work, task): index for index, task in enumerate(tasks)}
     try:
         for done in as_completed(waiting):
@@ -76,9 +77,20 @@ def _on_processes(work: Callable[[Task], Result], tasks: Sequence[Task], workers
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C goes to all processes of a terminal; the parent alone answers it, and ends its workers."""
+def _begin_work() -> None:
+    """Ctrl-C goes to all processes of a terminal; the parent alone answers it, and ends its workers.
+
+    A parent that was killed cannot: a worker that sees it gone ends itself, and the fork server with the last of them.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _on_ray(work: Callable[[Task], Result], tasks: Sequence[Task], address: str) -> Iterator[tuple[int, Result]]:

@@ -15,6 +15,8 @@ from scheduler.policies import find_policy
 from .costs.base import cost_model_class, split_options
 from .hardware import get_hardware
 from .models import WIDTHS, get_model
+from .redraw import MOST_REQUESTS
+from .run import MOST_THINK_S
 from .setup import SYSTEM_SETTINGS, Setup
 
 LOAD_AXES: dict[str, type] = {"rate": float, "requests": int, "concurrency": int, "think_s": float, "seed": int}
@@ -27,6 +29,7 @@ _SETTINGS: dict[str, Any] = {
     for field in fields(kind)
     if kind is SchedulerConfig or field.name in SYSTEM_SETTINGS
 }
+_MOST = {"requests": MOST_REQUESTS, "concurrency": MOST_REQUESTS, "think_s": MOST_THINK_S}
 _NEED_OTHERS = ("max_model_len", "model_len_margin")  # whether these are valid depends on other settings
 _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 
@@ -176,6 +179,8 @@ def _check_alone(name: str, value: Any) -> None:
     elif name in ("weight_dtype", "kv_dtype"):
         if value not in WIDTHS:
             raise unknown_name(name, str(value), WIDTHS)
+    elif name == "tensor_parallel":
+        _check_count(name, value)
     elif name not in SYSTEM_SETTINGS and name not in _NEED_OTHERS:
         SchedulerConfig(**{name: value})
 
@@ -189,3 +194,10 @@ def _check_load(name: str, value: Any) -> None:
     if not right or not value < float("inf") or (value <= 0 if least is None else value < least):
         what = "a whole number" if kind is int else "a number"
         raise ConfigError(f"grid {name}: {value!r}; expected {what} {'> 0' if least is None else f'>= {least}'}")
+    if value > _MOST.get(name, value):
+        raise ConfigError(f"grid {name}: {value!r}; expected at most {_MOST[name]:,}")
+
+
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"grid {name}: {value!r}; expected a whole number >= 1")

@@ -69,7 +69,7 @@ class ClosedLoop:
 
     def __init__(self, workload: Workload, concurrency: int, think_s: float = 0.0) -> None:
         self._workload = workload
-        self._concurrency = concurrency
+        self._concurrency = min(concurrency, len(workload))  # a client without a request would only leave
         self._think_s = think_s
 
     def start(self, env: simpy.Environment, inbox: Inbox) -> None:

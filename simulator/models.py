@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import sys
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,13 @@ from scheduler.errors import ConfigError, InputError, unknown_name
 
 WIDTHS: dict[str, float] = {"bf16": 2.0, "fp16": 2.0, "fp32": 4.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5 + 2 / 128}
 """Bytes a stored number takes; `int4` has a 16-bit scale for each group of 128, as GPTQ and AWQ files usually do."""
+
+KINDS = (
+    "cohere", "exaone", "falcon", "gemma", "gemma2", "gemma3", "glm", "glm4", "gpt2", "gpt_neox", "granite",
+    "internlm2", "llama", "mistral", "mistral3", "mixtral", "olmo", "olmo2", "opt", "phi", "phi3", "qwen2",
+    "qwen2_moe", "qwen3", "qwen3_moe", "smollm3", "stablelm", "starcoder2",
+)  # fmt: skip
+"""Values of `model_type` whose models have plain attention layers, each followed by an MLP or a mixture of experts."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,8 @@ class ModelSheet:
 
     def check_tensor_parallel(self, tensor_parallel: int) -> None:
         """Raise ConfigError when the heads cannot be divided among so many devices."""
+        if isinstance(tensor_parallel, bool) or not isinstance(tensor_parallel, int) or tensor_parallel < 1:
+            raise ConfigError(f"tensor_parallel is {tensor_parallel!r}; expected a whole number >= 1")
         if self.heads % tensor_parallel or max(self.kv_heads, tensor_parallel) % min(self.kv_heads, tensor_parallel):
             raise ConfigError(
                 f"tensor_parallel is {tensor_parallel}; {self.name} has {self.heads} heads and {self.kv_heads} KV "
@@ -146,7 +158,20 @@ def read_config(path: Path) -> ModelSheet:
         raise InputError(f"cannot be read as text ({error}); expected a config.json", path=file) from error
     if not isinstance(data, dict):
         raise InputError("expected a JSON object with the fields of a model configuration", path=file)
-    return _from_config(data.get("text_config", data), file)
+    sheet = _from_config(data.get("text_config", data), file)
+    if data.get("quantization_config") is not None:
+        _warn_of_quantization(file)
+    return sheet
+
+
+@cache
+def _warn_of_quantization(file: Path) -> None:
+    """Once a file, and not again in every worker."""
+    if multiprocessing.parent_process() is None:
+        print(
+            f"{file}: quantization_config is not read; say how wide the weights are with --weight-dtype",
+            file=sys.stderr,
+        )
 
 
 class _Fields:
@@ -165,6 +190,28 @@ class _Fields:
             raise InputError(f"field {name!r} is {value!r}; expected a whole number >= 1", path=self.file)
         return value
 
+    def check_kind(self, kind: str) -> None:
+        """Raise InputError for a `model_type` that is no transformer of the shape that a sheet can describe."""
+        if kind and kind.removesuffix("_text") not in KINDS:
+            raise InputError(
+                f"field 'model_type' is {kind!r}, which no sheet can describe; expected one of {', '.join(KINDS)} "
+                "(write llama for a model of that shape)",
+                path=self.file,
+            )
+
+    def check_heads(self, heads: int, kv_heads: int, hidden: int) -> None:
+        """Raise InputError for numbers of heads that do not divide what they share."""
+        if heads % kv_heads:
+            raise InputError(
+                f"field 'num_key_value_heads' is {kv_heads}; expected a divisor of num_attention_heads {heads}",
+                path=self.file,
+            )
+        if self.data.get("head_dim") is None and hidden % heads:
+            raise InputError(
+                f"field 'num_attention_heads' is {heads}; expected a divisor of hidden_size {hidden}, or a head_dim",
+                path=self.file,
+            )
+
     def window(self) -> int | None:
         """The sliding window, unless it is switched off."""
         off = self.data.get("sliding_window") is None or not self.data.get("use_sliding_window", True)
@@ -173,16 +220,19 @@ class _Fields:
 
 def _from_config(data: dict[str, Any], file: Path) -> ModelSheet:
     fields, kind = _Fields(data, file), str(data.get("model_type", ""))
+    fields.check_kind(kind)
     number, opt = fields.number, kind == "opt"
     experts = number("num_local_experts", "num_experts", default=0)
     heads, hidden = number("num_attention_heads", "n_head"), number("hidden_size", "n_embd")
+    kv_heads = number("num_key_value_heads", default=heads)
+    fields.check_heads(heads, kv_heads, hidden)
     width = number("intermediate_size", "ffn_dim", "n_inner", default=4 * hidden if kind == "gpt2" else None)
     return ModelSheet(
         name=file.resolve().parent.name,
         hidden=hidden,
         layers=number("num_hidden_layers", "n_layer"),
         heads=heads,
-        kv_heads=number("num_key_value_heads", default=heads),
+        kv_heads=kv_heads,
         head_dim=number("head_dim", default=hidden // heads),
         intermediate=number("moe_intermediate_size", default=width) if experts else width,
         vocab=number("vocab_size"),

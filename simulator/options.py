@@ -13,6 +13,7 @@ import click
 from scheduler.config import SchedulerConfig
 from scheduler.errors import ConfigError
 
+from .redraw import MOST_REQUESTS
 from .setup import SYSTEM_SETTINGS, Setup
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -48,14 +49,16 @@ def traffic_options(command: Command) -> Command:
 
 _READING = (
     click.argument("workload", default="default"),
-    click.option("--requests", type=click.IntRange(min=1), help="Only so many requests."),
+    click.option("--requests", type=click.IntRange(min=1, max=MOST_REQUESTS), help="Only so many requests."),
     click.option("--sort", is_flag=True, help="Accept a file whose times are not in order."),
-    click.option("--skip-bad", is_flag=True, help="Leave out and count rows that are wrong."),
+    click.option("--skip-bad", is_flag=True, help="Leave out and count rows that are wrong or could never be served."),
     click.option("--hash-block", type=click.IntRange(min=1), help="Tokens a hash id stands for."),
 )
 _RATE = click.option("--rate", type=float, help="Stretch arrivals to so many requests a second.")
 _CONCURRENCY = click.option("--concurrency", type=int, help="So many closed-loop clients instead of arrival times.")
-_THINK = click.option("--think-s", type=float, default=0.0, help="Seconds such a client waits before it sends again.")
+_THINK = click.option(
+    "--think-s", type=float, default=0.0, help="Seconds such a client waits before it sends again (with --concurrency)."
+)
 
 
 def given(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -80,7 +83,8 @@ def _options(kind: type, names: tuple[str, ...] | None) -> list[tuple[str, Calla
 
 def _option(name: str, flag: str, default: Any, text: str) -> Callable[[Command], Command]:
     if name in SWITCHES:
-        return click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=text)
+        shown = f"{text}  [default: {'on' if default else 'off'}]".strip()
+        return click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=shown)
     if isinstance(default, tuple):
         return click.option(flag, name, callback=_whole_numbers, metavar="N,N,...", help=text)
     shown = f"{text}  [default: {DERIVED.get(name, default)}]"
@@ -91,10 +95,10 @@ def _whole_numbers(ctx: click.Context, param: click.Parameter, value: str | None
     if value is None:
         return None
     try:
-        return tuple(int(part) for part in str(value).split(",") if part.strip())
+        return () if value.strip().lower() == "none" else tuple(int(part) for part in value.split(",") if part.strip())
     except ValueError as error:
         flag = "--" + (param.name or "").replace("_", "-")
-        raise ConfigError(f"{flag} is {value!r}; expected whole numbers N,N,...") from error
+        raise ConfigError(f"{flag} is {value!r}; expected whole numbers N,N,... or none") from error
 
 
 def attribute_texts(kind: type) -> dict[str, str]:

@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from scheduler.errors import ConfigError
 from traces.presets import at_rate, resolve_workload
 from traces.workload import FloatArray, Workload, take_ragged
 
+MOST_REQUESTS = 100_000_000
+"""No run has more; it would not fit into memory."""
 _COLUMNS = ("prompt_tokens", "output_tokens", "max_tokens", "priority", "request_ids", "session", "turn")
 
 
@@ -24,6 +27,8 @@ def resolve(
     reading: Mapping[str, Any] | None = None,
 ) -> Workload:
     """A workload from what a user may give: a Workload, a file or a preset's name; see `resolve_workload`."""
+    if requests is not None and requests > MOST_REQUESTS:
+        raise ConfigError(f"requests is {requests}; expected a whole number from 1 to {MOST_REQUESTS:,}")
     if not isinstance(source, Workload):
         return resolve_workload(source, seed=seed, requests=requests, rate=rate, **(reading or {}))
     workload = source if requests is None else source.head(requests)

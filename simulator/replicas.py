@@ -20,9 +20,10 @@ from traces.recorder import TraceRecorder
 from traces.trace import Trace
 from traces.workload import Workload
 
+from .blame import users_faults
 from .engine import Inbox, SimulatedEngine
 from .load import Load
-from .router import FrontInbox, Replica, find_router
+from .router import FrontInbox, Replica, Router, find_router
 from .run import describe, refuse_early
 from .setup import System
 from .summary import FIGURES, record_of
@@ -78,6 +79,14 @@ def run_replicas(
     if kind.needs_contents and workload.hash_ids is None:
         raise ConfigError(f"router {router} looks at contents, but workload {workload.name} gives lengths only")
     refuse_early(system, workload)
+    with users_faults(system):
+        return _run(system, workload, load, kind, replicas=replicas, router=router, seed=seed, traces=traces, meta=meta)
+
+
+def _run(
+    system: System, workload: Workload, load: Load, kind: type[Router], *, replicas: int, router: str, seed: int,
+    traces: str | Path | None, meta: dict[str, Any] | None,
+) -> list[Trace]:  # fmt: skip
     _allow_files(FILES_A_TRACE * replicas)
     system.cost_model.reset()
     env = simpy.Environment()
@@ -142,6 +151,7 @@ def merged_record(traces: Sequence[Trace], *, wall_s: float | None = None) -> di
         "blocks": {"total": sum(r["blocks"]["total"] for r in records), "mean_used": _rate(used_s, makespan_s)},
         "wait_s": _sum_by_name([record["wait_s"] for record in records]),
         "extrapolated": traces[0].meta.get("extrapolation"),
+        "skipped": traces[0].meta.get("skipped", {}),
         "replicas": len(records),
         "per_replica": [{name: record[name] for name in PER_REPLICA} for record in records],
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import random
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -14,6 +13,7 @@ from simpy.events import Event
 
 from scheduler.config import SchedulerConfig
 from scheduler.errors import ConfigError, unknown_name
+from scheduler.plugins import class_of_module
 from scheduler.prefix import hash_blocks
 from scheduler.request import Request
 
@@ -189,14 +189,7 @@ def find_router(name: str) -> type[Router]:
         return BUILT_IN[name]
     if ":" not in name:
         raise unknown_name("router", name, BUILT_IN)
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"router {name!r} cannot be loaded: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, Router)):
-        raise ConfigError(f"router {name!r} is not a class derived from simulator.router.Router")
-    return found
+    return class_of_module(name, Router, "router")
 
 
 class FrontInbox(Inbox):

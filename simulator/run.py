@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import numpy as np
 import simpy
 
 from scheduler import Request, Scheduler
 from scheduler.errors import ConfigError, InputError, RequestRefused
 from traces.recorder import TraceRecorder
 from traces.trace import Trace
-from traces.workload import Workload
+from traces.workload import IntArray, Workload
 
+from .blame import users_faults
 from .engine import Inbox, SimulatedEngine
 from .load import ClosedLoop, Load, OpenLoop
 from .redraw import resolve
 from .setup import Setup, System
+
+MOST_THINK_S = 1_000_000_000
+"""Longer than anybody thinks: over thirty years."""
+NEVER = "could never be served with these settings"
+"""Reason in `Workload.skipped` for requests that were left out before a run."""
 
 
 def simulate(
@@ -35,6 +43,7 @@ def simulate(
     plans: bool = False,
     token_times: bool = False,
     plain: bool = False,
+    skip_bad: bool = False,
     **settings: Any,
 ) -> Trace:
     """Simulate a workload on a system.
@@ -51,16 +60,20 @@ def simulate(
         plans: record every step's plan too.
         token_times: record when every token was delivered.
         plain: use the scheduler's plain loop (a reference; same results, slower).
+        skip_bad: leave out and count requests that could never be served, instead of refusing the workload.
         settings: those of `simulator.setup.Setup` and of `scheduler.SchedulerConfig`.
 
     Raises:
         UserError: a wrong setting, file, or a request that can never run (it is named).
     """
+    check_load(concurrency, rate, think_s)
     workload = resolve(workload, requests=requests, rate=rate, seed=seed)
+    system = Setup.of(settings).build()
+    workload = servable([system], workload, skip_bad=skip_bad)
     load = make_load(workload, concurrency=concurrency, think_s=think_s, aborts=aborts)
     meta = {"seed": seed, "load": {"concurrency": concurrency, "think_s": think_s}}
     options = {"plans": plans, "token_times": token_times, "plain": plain}
-    return run(Setup.of(settings).build(), workload, load, out=out, meta=meta, **options)
+    return run(system, workload, load, out=out, meta=meta, **options)
 
 
 def make_load(
@@ -71,8 +84,7 @@ def make_load(
     aborts: Sequence[tuple[float, int]] = (),
 ) -> Load:
     """An open loop, or closed-loop clients when `concurrency` is given; raises ConfigError."""
-    if think_s < 0:
-        raise ConfigError(f"think_s is {think_s}; expected seconds >= 0")
+    check_load(concurrency, None, think_s)
     if concurrency is None:
         return OpenLoop(workload, aborts)
     if concurrency < 1:
@@ -96,6 +108,14 @@ def run(
     Raises RequestRefused before anything is written when a request of the workload could never run.
     """
     refuse_early(system, workload)
+    with users_faults(system):
+        return _run(system, workload, load, out=out, meta=meta, plans=plans, token_times=token_times, plain=plain)
+
+
+def _run(
+    system: System, workload: Workload, load: Load, *, out: str | Path | None, meta: dict[str, Any] | None,
+    plans: bool, token_times: bool, plain: bool,
+) -> Trace:  # fmt: skip
     system.cost_model.reset()
     scheduler = Scheduler(system.config, plain=plain, track_blocks=plans)
     env = simpy.Environment()
@@ -128,20 +148,59 @@ def describe(system: System, workload: Workload, scheduler: Scheduler) -> dict[s
         **system.describe(),
         "layout": scheduler.layout,
         "workload": {"name": workload.name, "requests": len(workload), "digest": workload.digest()},
+        "skipped": dict(workload.skipped),
         "software": software,
     }
 
 
+def check_load(concurrency: int | None, rate: float | None, think_s: float) -> None:
+    """Raise ConfigError for options of the load that contradict each other."""
+    if not 0 <= think_s <= MOST_THINK_S:
+        raise ConfigError(f"think_s is {think_s}; expected seconds, 0 to {MOST_THINK_S:,}")
+    if concurrency is None and think_s:
+        raise ConfigError("think_s is for clients that wait for their answers; give concurrency too")
+    if concurrency is not None and rate is not None:
+        raise ConfigError(
+            "concurrency and rate contradict each other: clients that wait set the rate; give one of them"
+        )
+
+
 def refuse_early(system: System, workload: Workload) -> None:
-    """Raise, before a run, for the first request that could never be served."""
+    """Raise InputError, before a run, for the first request that could never be served."""
+    servable([system], workload)
+
+
+def servable(systems: Iterable[System], workload: Workload, *, skip_bad: bool = False) -> Workload:
+    """The workload, when all of its requests could be served by every one of the systems.
+
+    With `skip_bad`, requests that one of them could never serve are left out and counted in `Workload.skipped`.
+
+    Raises:
+        InputError: a request that could never be served, or with `skip_bad`: not one that could.
+    """
+    for system in systems:
+        with users_faults(system):
+            if _refuses_any(system, workload):
+                workload = _without_refused(system, workload) if skip_bad else _name_first_refused(system, workload)
+    return workload
+
+
+def _limits(workload: Workload) -> IntArray:
+    return workload.output_tokens if workload.max_tokens is None else workload.max_tokens
+
+
+def _refuses_any(system: System, workload: Workload) -> bool:
     probe = Scheduler(system.config)
-    outputs = workload.output_tokens if workload.max_tokens is None else workload.max_tokens
-    lengths = sorted({(int(p), int(o)) for p, o in zip(workload.prompt_tokens, outputs, strict=True)})
-    for prompt, limit in _extremes(lengths):
-        try:
-            probe.refuse_if_never(Request("probe", prompt, limit))
-        except RequestRefused:
-            _name_first_refused(system, workload)
+    lengths = sorted({(int(p), int(o)) for p, o in zip(workload.prompt_tokens, _limits(workload), strict=True)})
+    return any(_refused(probe, *pair) for pair in _extremes(lengths))
+
+
+def _refused(probe: Scheduler, prompt: int, limit: int) -> bool:
+    try:
+        probe.refuse_if_never(Request("probe", prompt, limit))
+    except RequestRefused:
+        return True
+    return False
 
 
 def _extremes(lengths: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -153,10 +212,26 @@ def _extremes(lengths: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return kept
 
 
-def _name_first_refused(system: System, workload: Workload) -> None:
+def _without_refused(system: System, workload: Workload) -> Workload:
+    probe = Scheduler(system.config)
+    pairs = np.stack([workload.prompt_tokens, _limits(workload)], axis=1)
+    different, place = np.unique(pairs, axis=0, return_inverse=True)
+    refused = np.array([_refused(probe, *pair) for pair in different.tolist()])[place.reshape(-1)]
+    if refused.all():
+        _name_first_refused(system, workload)
+    skipped = {**workload.skipped, NEVER: workload.skipped.get(NEVER, 0) + int(refused.sum())}
+    return replace(workload.take(np.flatnonzero(~refused)), skipped=skipped)
+
+
+def _name_first_refused(system: System, workload: Workload) -> NoReturn:
     probe = Scheduler(system.config)
     for index in range(len(workload)):
+        request = workload.request(index)
         try:
-            probe.refuse_if_never(workload.request(index))
+            probe.refuse_if_never(request)
         except RequestRefused as refusal:
-            raise InputError(str(refusal), path=workload.name) from refusal
+            reason = str(refusal).removeprefix(f"request {request.request_id}: ")
+            name = "" if workload.request_ids is None else f", id {request.request_id}"
+            where = f"request {index + 1} of {len(workload)}{name}"
+            raise InputError(f"{where}: {reason}", path=workload.name) from refusal
+    raise RuntimeError("a request was refused by its lengths, but not by itself")

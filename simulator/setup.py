@@ -66,6 +66,7 @@ class Setup:
         """Look everything up and check that it fits together; raises ConfigError."""
         model, hardware = get_model(self.model), get_hardware(self.hardware)
         settings = {"max_model_len": model.max_positions, **self.scheduler}
+        model.check_tensor_parallel(self.tensor_parallel)
         find_policy(settings.get("policy", "chunked"))
         memory = None
         if "num_blocks" not in settings:
@@ -77,6 +78,7 @@ class Setup:
         sizes = {name: settings.get(name, _default(name)) for name in ("block_size", "max_num_seqs")}
         SchedulerConfig(**sizes)  # the memory sheet presumes valid sizes
         budget = settings.get("max_num_batched_tokens", _default("max_num_batched_tokens"))
+        SchedulerConfig(max_num_batched_tokens=budget)
         return memory_plan(
             model,
             hardware,

@@ -61,7 +61,10 @@ class Slo:
         pairs = [part.partition("=") for part in text.split(",") if part.strip()]
         if any(not equals for _, equals, _ in pairs):
             raise ConfigError(f"slo is {text!r}; expected limits such as ttft_p99=1.0,tpot_p99=0.05")
-        return cls.of({name.strip(): value.strip() for name, _, value in pairs})
+        limits = {name.strip(): value.strip() for name, _, value in pairs}
+        if len(limits) < len(pairs):
+            raise ConfigError(f"slo is {text!r}; expected one limit for each figure")
+        return cls.of(limits)
 
     @classmethod
     def of(cls, limits: Mapping[str, float | str]) -> Slo:

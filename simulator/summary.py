@@ -43,6 +43,7 @@ def record_of(trace: Trace, *, wall_s: float | None = None, slo: dict[str, float
         "wall_s": wall_s,
         "wait_s": wait_seconds(trace),
         "extrapolated": trace.meta.get("extrapolation"),
+        "skipped": trace.meta.get("skipped", {}),
     }
     return {name: known[name] for name in (*FIGURES, *(name for name in known if name not in FIGURES))}
 
@@ -75,7 +76,8 @@ def _queue_grew(steps: Columns, last_s: float, arrivals: int) -> bool:
     if not during.any():
         return False
     spans = (steps["t_end_s"] - steps["t_start_s"])[during]
-    running = float(np.dot(spans, steps["running"][during]) / spans.sum())
+    weights = spans if spans.any() else np.ones_like(spans)  # steps of a cost model may take no time
+    running = float(np.average(steps["running"][during], weights=weights))
     return bool(steps["waiting"][during][-1] > max(running, math.sqrt(arrivals)))
 
 

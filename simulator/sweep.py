@@ -22,7 +22,7 @@ from traces.workload import Workload
 from .fleet import run_many
 from .grid import LOAD_AXES, Grid, check_grid, parse_grid, points
 from .redraw import resolve
-from .run import make_load, refuse_early
+from .run import check_load, make_load, servable
 from .runlog import RunLog, open_log
 from .setup import Setup, System
 from .slo import Figure
@@ -61,6 +61,7 @@ class _Point:
     think_s: float
     seed: int
     key: str
+    drawn: Workload
     error: str | None = None
 
 
@@ -76,6 +77,7 @@ def sweep(
     think_s: float = 0.0,
     seed: int = 0,
     reading: Mapping[str, Any] | None = None,
+    skip_bad: bool = False,
     jobs: int | None = None,
     ray: str | None = None,
     on_plan: Callable[[int, int], None] = lambda total, known: None,
@@ -96,6 +98,7 @@ def sweep(
         think_s: seconds such a client waits.
         seed: of a preset's requests.
         reading: further options of `traces.presets.resolve_workload`.
+        skip_bad: leave out and count requests that a combination could never serve; else it gets an error.
         jobs: processes; None: one a core.
         ray: address of a Ray cluster, or ``local``; None: no Ray.
         on_plan: called once with the number of runs and how many of them are known.
@@ -113,7 +116,7 @@ def sweep(
     figure = Figure(latency)
     load = {"requests": requests, "rate": rate, "concurrency": concurrency, "think_s": think_s, "seed": seed}
     _check_overlap(checked, settings, load)
-    planned = _plan(workload, checked, settings, load, reading)
+    planned = _plan(workload, checked, settings, load, reading, skip_bad)
     with ExitStack() as stack:
         log = stack.enter_context(open_log(out)) if out is not None else None
         known = dict(log.known) if log is not None else {}
@@ -128,12 +131,13 @@ def sweep(
     _mark_front(rows, figure)
     return Sweep(
         {
-            "workload": {"name": planned[0].workload.name, "requests": len(planned[0].workload)},
+            "workload": {"name": planned[0].drawn.name, "requests": len(planned[0].drawn)},
             "grid": {name: [_plain(value) for value in values] for name, values in checked.items()},
             "settings": {name: _plain(value) for name, value in settings.items()},
             "load": {name: value for name, value in load.items() if name not in checked},
             "latency": latency,
-            "skipped": len(planned) - len(missing),
+            "skipped": dict(planned[0].drawn.skipped),
+            "reused": len(planned) - len(missing),
             "errors": sum(row["error"] is not None for row in rows),
             "runs": rows,
         }
@@ -159,6 +163,8 @@ def pareto_front(gains: Sequence[float], costs: Sequence[float]) -> list[bool]:
 
 def _check_overlap(grid: Grid, settings: Mapping[str, Any], load: Mapping[str, Any]) -> None:
     given = {*settings, *(name for name in ("requests", "rate", "concurrency") if load[name] is not None)}
+    if load["think_s"] and load["concurrency"] is None and "concurrency" not in grid:
+        check_load(None, None, load["think_s"])
     for name in grid:
         if name in given:
             raise ConfigError(f"{name} is given as a setting and in the grid; expected one of the two")
@@ -166,7 +172,7 @@ def _check_overlap(grid: Grid, settings: Mapping[str, Any], load: Mapping[str, A
 
 def _plan(
     workload: Workload | str | Path, grid: Grid, settings: Mapping[str, Any], load: Mapping[str, Any],
-    reading: Mapping[str, Any] | None,
+    reading: Mapping[str, Any] | None, skip_bad: bool,
 ) -> list[_Point]:  # fmt: skip
     Setup.of(settings)  # a wrong name stops here
     draw = _Draws(workload, reading)
@@ -174,8 +180,10 @@ def _plan(
     for values in points(grid):
         sent = {**load, **{name: value for name, value in values.items() if name in LOAD_AXES}}
         system = {name: value for name, value in values.items() if name not in LOAD_AXES}
+        if sent["concurrency"] is None and "concurrency" in grid:
+            sent["think_s"] = 0.0  # a pause of the clients of the other points
         requests, digest = draw(sent["seed"], sent["requests"], sent["rate"])
-        planned.append(_point(values, Setup.of({**settings, **system}), requests, digest, sent))
+        planned.append(_point(values, Setup.of({**settings, **system}), requests, digest, sent, skip_bad))
     if draw.same_for_all(grid.get("seed", [])):
         raise ConfigError(f"the grid varies seed, but the requests of {planned[0].workload.name} do not depend on it")
     return planned
@@ -202,25 +210,28 @@ class _Draws:
         return len(seeds) > 1 and len(digests) == 1
 
 
-def _point(values: dict[str, Any], setup: Setup, workload: Workload, digest: str, sent: Mapping[str, Any]) -> _Point:
+def _point(
+    values: dict[str, Any], setup: Setup, drawn: Workload, digest: str, sent: Mapping[str, Any], skip_bad: bool
+) -> _Point:
     concurrency, think_s, seed = sent["concurrency"], sent["think_s"], sent["seed"]
-    error, system = None, None
+    error, system, workload = None, None, drawn
     try:
+        check_load(concurrency, sent["rate"], think_s)
         system = setup.build()
+        workload = servable([system], drawn, skip_bad=skip_bad)
         make_load(workload, concurrency=concurrency, think_s=think_s)
-        refuse_early(system, workload)
     except CANNOT_RUN as refusal:
         error = str(refusal)
     identity = {
         "system": asdict(setup) if system is None else system.describe(),
         "load": {"concurrency": concurrency, "think_s": think_s, "seed": seed},
-        "workload": digest,
+        "workload": digest if workload is drawn else workload.digest(),
         "batchscope": version("batchscope"),
         "code": _code(setup, system),
         "error": error,
     }
     key = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
-    return _Point(values, setup, workload, concurrency, think_s, seed, key, error)
+    return _Point(values, setup, workload, concurrency, think_s, seed, key, drawn, error)
 
 
 def _code(setup: Setup, system: System | None) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from traces.tables import print_table
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -27,12 +29,13 @@ def comparison_tables(comparison: Comparison, console: Console) -> None:
     )
     run_table(result["runs"], console)
     if result["effects"]:
+        console.print()
         effect_table(result["effects"], console)
 
 
 def run_table(runs: Sequence[dict[str, Any]], console: Console) -> None:
     """Print one line a run."""
-    table = Table(title="runs (latencies: mean / p99 seconds)", title_justify="left")
+    table = Table(title="runs (latencies: mean / p99 seconds)")
     columns = ("policy", "layout", "TTFT", "TPOT", "E2E", "queue", "out tok/s", "makespan", "slots", "padding", "pad s")
     for name in columns:
         table.add_column(name, justify="left" if name in ("policy", "layout") else "right")
@@ -43,19 +46,19 @@ def run_table(runs: Sequence[dict[str, Any]], console: Console) -> None:
             run["policy"], run["layout"], *spreads, f"{run['output_tokens_per_s']:,.0f}", f"{run['makespan_s']:,.1f} s",
             f"{run['slot_occupancy']:.1%}", f"{run['padding_fraction']:.1%}", f"{run['padding_s']:,.1f}", _notes(run),
         )  # fmt: skip
-    console.print(table)
+    print_table(console, table, keys=2)
 
 
 def effect_table(effects: Sequence[dict[str, Any]], console: Console) -> None:
     """Print what each run changes against the first, as factors: total = layout x policy."""
-    table = Table(title=f"against {effects[0]['from']}: total = layout x policy", title_justify="left")
+    table = Table(title=f"against {effects[0]['from']}: total = layout x policy")
     table.add_column("run")
     for name in ("output tokens/s", "mean E2E", "mean TTFT", "computed tokens"):
         table.add_column(name, justify="right")
     for effect in effects:
         cells = [_factors(effect[n]) for n in ("output_tokens_per_s", "e2e_mean_s", "ttft_mean_s", "computed_tokens")]
         table.add_row(effect["to"], *cells)
-    console.print(table)
+    print_table(console, table)
 
 
 def sweep_table(result: Mapping[str, Any], console: Console) -> None:
@@ -63,7 +66,7 @@ def sweep_table(result: Mapping[str, Any], console: Console) -> None:
     axes, latency = list(result["grid"]), result["latency"]
     metric, _, figure = latency.partition("_")
     title = f"runs (* on the front of output tokens/s against {latency}; latencies: mean / p99 seconds)"
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title)
     table.add_column("")
     for name in (*axes, "out tok/s", latency, "TTFT", "TPOT", "E2E", "slots", "padding"):
         table.add_column(name, justify="right")
@@ -80,9 +83,9 @@ def sweep_table(result: Mapping[str, Any], console: Console) -> None:
             *(_spread(row[name]) for name in ("ttft_s", "tpot_s", "e2e_s")),
             f"{row['slot_occupancy']:.1%}", f"{row['padding_fraction']:.1%}", _notes(row),
         )  # fmt: skip
-    console.print(table)
-    ran = len(result["runs"]) - result["skipped"]
-    console.print(f"{len(result['runs'])} runs: {ran} new, {result['skipped']} known before, {result['errors']} failed")
+    print_table(console, table, keys=1 + len(axes))
+    ran = len(result["runs"]) - result["reused"]
+    console.print(f"{len(result['runs'])} runs: {ran} new, {result['reused']} known before, {result['errors']} failed")
 
 
 def capacity_tables(result: Mapping[str, Any], console: Console) -> None:
@@ -98,7 +101,7 @@ def capacity_tables(result: Mapping[str, Any], console: Console) -> None:
         console.print(f"seed {seed['seed']}: passes at {_rate(seed['passes_at'])}, fails at {_rate(seed['fails_at'])}")
     for note in result["notes"]:
         console.print(f"note: {note}", soft_wrap=True)
-    table = Table(title="trials (each figure: least - most over the seeds, seconds)", title_justify="left")
+    table = Table(title="trials (each figure: least - most over the seeds, seconds)")
     for name in ("requests/s", "replicas", "met", *(f"{n} <= {limit:g}" for n, limit in result["slo"].items())):
         table.add_column(name, justify="right")
     table.add_column("missed")
@@ -106,7 +109,7 @@ def capacity_tables(result: Mapping[str, Any], console: Console) -> None:
         ranges = [_range(trial[name]) for name in result["slo"]]
         met = f"{trial['seeds_met']} of {len(result['seeds'])}"
         table.add_row(f"{trial['rate_per_s']:.4g}", str(trial["replicas"]), met, *ranges, ", ".join(trial["misses"]))
-    console.print(table)
+    print_table(console, table, keys=2)
 
 
 def explanation_tables(result: Mapping[str, Any], console: Console) -> None:
@@ -114,7 +117,7 @@ def explanation_tables(result: Mapping[str, Any], console: Console) -> None:
     console.print(result["text"], soft_wrap=True)
     if not result["tried"]:
         return
-    table = Table(title="knobs that were simulated", title_justify="left")
+    table = Table(title="knobs that were simulated")
     table.add_column("knob")
     for name in result["before"]:
         table.add_column(name, justify="right")
@@ -125,7 +128,7 @@ def explanation_tables(result: Mapping[str, Any], console: Console) -> None:
             console.print(f"{label} was not possible: {knob['error']}", soft_wrap=True)
         else:
             table.add_row(label, *(_figure(value) for value in knob["after_figures"].values()))
-    console.print(table)
+    print_table(console, table)
 
 
 def _figure(value: float | None) -> str:
@@ -160,12 +163,16 @@ def _notes(run: dict[str, Any]) -> str:
     if run["saturated"]:
         notes.append("saturated")
     if run["preemptions"]:
-        notes.append(f"{run['preemptions']:,} preemptions")
+        notes.append(_count(run["preemptions"], "preemption"))
     if run["finished"] < run["requests"]:
         notes.append(f"{run['requests'] - run['finished']:,} not served")
     if run["extrapolated"]:
-        notes.append(f"{run['extrapolated']['steps']:,} steps extrapolated")
+        notes.append(_count(run["extrapolated"]["steps"], "step") + " extrapolated")
     return ", ".join(notes)
+
+
+def _count(number: int, unit: str) -> str:
+    return f"{number:,} {unit}{'' if number == 1 else 's'}"
 
 
 def _factors(parts: dict[str, float | None]) -> str:

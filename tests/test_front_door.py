@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +66,65 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     )
     assert pipe.returncode == 0
     assert "Traceback" not in pipe.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("command", ["--help", "workload info --help", "--version", "workload info default"])
+def test_a_full_standard_output_is_one_sentence(command: str) -> None:
+    with open("/dev/full", "w") as full:
+        arguments = [sys.executable, "-m", "batchscope", *command.split()]
+        done = subprocess.run(arguments, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert done.returncode == 2
+    assert done.stderr == "error: no space left on device while writing standard output\n"
+
+
+def test_ctrl_c_during_the_first_imports_shows_no_stack_trace() -> None:
+    code = (
+        "import sys\nclass Stop:\n    def find_spec(self, name, *_):\n"
+        "        if name == 'click': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Stop())\nimport batchscope\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+def interrupted(*args: str, until: Path) -> str:
+    """What a command that is stopped as soon as `until` has content says."""
+    command = [sys.executable, "-m", "batchscope", *args]
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    patience_s = time.monotonic() + 30
+    while not (until.exists() and until.stat().st_size) and time.monotonic() < patience_s:
+        time.sleep(0.02)
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate(timeout=30)
+    assert running.returncode in (130, -signal.SIGINT)
+    return told.strip()
+
+
+def test_ctrl_c_says_which_trace_was_kept(tmp_path: Path) -> None:
+    trace = tmp_path / "r.trace"
+    told = interrupted("simulate", "--requests", "50000", "--trace", str(trace), until=trace / "steps.rows")
+    assert told == f"interrupted; partial trace kept in {trace}"
+    assert run("trace", "check", str(trace)).returncode == 0
+
+
+def test_ctrl_c_says_that_the_runs_of_a_sweep_were_kept(tmp_path: Path) -> None:
+    log = tmp_path / "runs.jsonl"
+    grid = "max_num_seqs=" + ",".join(map(str, range(1, 200)))
+    told = interrupted("sweep", "--requests", "300", "--jobs", "1", "--grid", grid, "--out", str(log), until=log)
+    assert told == f"interrupted; results so far kept in {log}"
+
+
+@pytest.mark.parametrize("args", [
+    ["simulate", "w.csv", "--out", "w.csv"], ["compare", "w.csv", "--config", "run.yaml", "--out", "run.yaml"],
+    ["sweep", "w.csv", "--grid", "max_num_seqs=1,2", "--out", "w.csv"], ["explain", "w.csv", "--out", "w.csv"],
+    ["capacity", "w.csv", "--slo", "e2e_p99=1", "--out", "w.csv"],
+])  # fmt: skip
+def test_no_experiment_writes_over_what_it_reads(tmp_path: Path, args: list[str]) -> None:
+    (tmp_path / "w.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,5,2\n1,6,3\n")
+    (tmp_path / "run.yaml").write_text("seed: 1\n")
+    result = run(*(str(tmp_path / arg) if arg in ("w.csv", "run.yaml") else arg for arg in args))
+    assert result.returncode == 2
+    assert "which this command reads; expected another name" in result.stderr
+    assert (tmp_path / "w.csv").read_text().count("\n") == 3
+    assert (tmp_path / "run.yaml").read_text() == "seed: 1\n"

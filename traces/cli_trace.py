@@ -8,8 +8,9 @@ import click
 
 from scheduler.errors import ConfigError
 
-from .console import common_options, emit
+from .console import common_options, emit, options_but_out
 from .metrics import SLO_FIELDS
+from .tables import print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,12 +43,15 @@ def info(path: str, slo: str | None, as_json: bool, out: str | None, seed: int) 
     "--format", "kind", type=click.Choice(["csv", "chrome"]), required=True, help="A folder of CSV, or Perfetto's JSON."
 )
 @click.option("-o", "--out", required=True, type=click.Path(), help="Folder (csv) or file (chrome) to write.")
-def export(path: str, kind: str, out: str) -> None:
+@options_but_out
+def export(path: str, kind: str, out: str, as_json: bool, seed: int) -> None:
     """Write a trace for other programs: CSV tables, or JSON that Perfetto opens."""
     from .export import export_chrome, export_csv
 
     (export_csv if kind == "csv" else export_chrome)(_open(path), out)
     click.echo(f"wrote {out}", err=True)
+    if as_json:
+        emit({"path": path, "format": kind, "written": out}, as_json=True, out=None, render=lambda console: None)
 
 
 @trace.command()
@@ -102,29 +106,41 @@ def _render_info(console: Console, result: dict[str, Any]) -> None:
     from rich.table import Table
 
     meta, metrics = result["meta"], result["metrics"]
-    facts = Table(title=result["path"], show_header=False, title_justify="left")
+    facts = Table(title=result["path"], show_header=False)
     for name in _META:
         if meta.get(name) is not None:
-            facts.add_row(name.replace("_", " "), str(meta[name]))
+            facts.add_row(name.replace("_", " "), _described(meta[name]))
     facts.add_row("status", result["status"])
     for name, value in metrics.items():
         if not isinstance(value, dict) and value is not None:
             facts.add_row(name.replace("_", " "), _figure(value))
     for name in ("finish_reasons", "padding_tokens", "blocks"):
         facts.add_row(name.replace("_", " "), ", ".join(f"{k} {_figure(v)}" for k, v in metrics[name].items()))
-    console.print(facts)
+    print_table(console, facts)
+    console.print()
     _render_spreads(console, metrics)
+
+
+def _described(fact: Any) -> str:
+    """A fact of the meta on one line: of what has a name only that and its options; the rest is in ``--json``."""
+    if not isinstance(fact, dict):
+        return str(fact)
+    options = fact.get("options", {key: value for key, value in fact.items() if key not in ("name", "digest")})
+    listed = ", ".join(f"{key}={value}" for key, value in options.items() if not isinstance(value, (dict, list)))
+    return " ".join(part for part in (str(fact.get("name", "")), f"({listed})" if listed else "") if part)
 
 
 def _render_spreads(console: Console, metrics: dict[str, Any]) -> None:
     from rich.table import Table
 
     names = ("mean", "p50", "p90", "p95", "p99")
-    times = Table("seconds", *names)
+    times = Table("seconds")
+    for name in names:
+        times.add_column(name, justify="right")
     for key, label in _SPREADS.items():
         spread = metrics[key]
         times.add_row(label, *(["-"] * len(names) if spread is None else [_figure(spread[name]) for name in names]))
-    console.print(times)
+    print_table(console, times)
 
 
 def _render_check(console: Console, result: dict[str, Any]) -> None:
@@ -133,12 +149,12 @@ def _render_check(console: Console, result: dict[str, Any]) -> None:
     if result["ok"]:
         console.print(f"{result['path']} ({result['status']}): all laws hold")
         return
-    table = Table("law", "where", "figures", title=f"{result['path']}: broken laws", title_justify="left")
+    table = Table("law", "where", "figures", title=f"{result['path']}: broken laws")
     for violation in result["violations"]:
         table.add_row(violation["law"], violation["where"], violation["detail"])
-    console.print(table)
+    print_table(console, table)
     for law, count in result["counts"].items():
-        console.print(f"{law}: broken {count} times")
+        console.print(f"{law}: broken {count} time{'' if count == 1 else 's'}")
 
 
 def _figure(value: Any) -> str:

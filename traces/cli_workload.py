@@ -10,6 +10,7 @@ import click
 from scheduler.errors import ConfigError
 
 from .console import common_options, emit
+from .tables import print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -138,6 +139,8 @@ def generate(
     from .write_workload import writer_for
 
     writer_for(target)
+    if requests < 1:
+        raise ConfigError(f"requests is {requests}; expected a whole number >= 1")
     generator = Generator(
         parse_arrivals(arrivals),
         parse_lengths(prompt, "prompt"),
@@ -167,8 +170,6 @@ def _sessions(spec: str | None) -> Sessions | None:
 def _write_and_report(made: Workload, target: str, *, as_json: bool, out: str | None) -> None:
     from .write_workload import write_workload
 
-    if out is not None and out == target:
-        raise ConfigError(f"--out {out} is the workload's own file; expected another name for the report")
     write_workload(made, target)
     _report(made, as_json=as_json, out=out, written=target)
 
@@ -183,20 +184,20 @@ def _report(made: Workload, *, as_json: bool, out: str | None, written: str | No
 def _render(console: Console, stats: dict[str, Any]) -> None:
     from rich.table import Table
 
-    facts = Table("workload", stats["name"], box=None, pad_edge=False)
+    facts = Table("workload", stats["name"])
     for label, value in _facts(stats):
         facts.add_row(label, value)
-    console.print(facts)
+    print_table(console, facts)
     console.print()
     names = list(stats["prompt_tokens"])
-    lengths = Table("tokens", box=None, pad_edge=False)
+    lengths = Table("tokens")
     for name in names:
         lengths.add_column(name, justify="right")
     for column in ("prompt_tokens", "output_tokens"):
         lengths.add_row(column.partition("_")[0], *(_figure(stats[column][name]) for name in names))
-    console.print(lengths)
+    print_table(console, lengths)
     for reason, count in stats["skipped"].items():
-        console.print(f"left out: {count} rows, {reason}")
+        console.print(f"left out: {count} row{'' if count == 1 else 's'}, {reason}")
     if "written" in stats:
         console.print(f"written: {stats['written']}", soft_wrap=True)
 

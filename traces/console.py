@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import errno
 import json
 import os
@@ -19,32 +18,45 @@ import click
 
 from scheduler.errors import ConfigError, UserError
 
+from .config_file import load_config
+from .outputs import guarded, refuse_inputs
+
 if TYPE_CHECKING:
     from rich.console import Console
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Render = Callable[["Console"], None]
 
-PIPED_WIDTH = 200
-"""Columns when standard output is no terminal: wide enough that tables are not cut."""
+PIPED_WIDTH = 10_000
+"""Columns when standard output is no terminal: no line is ever broken."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def common_options(command: Command) -> Command:
-    """Add ``--json`` (`as_json`), ``--out`` (`out`), ``--seed`` (`seed`) and ``--config`` to a click command."""
+    """Add ``--json`` (`as_json`), ``--out`` (`out`), ``--seed`` (`seed`) and ``--config`` to a click command.
+
+    Such a command never writes over what it reads (see `outputs.guarded`).
+    """
+    return options_but_out(
+        click.option("--out", type=click.Path(), help="Also write the result to this file.")(command)
+    )
+
+
+def options_but_out(command: Command) -> Command:
+    """`common_options` for a command whose ``--out`` means something of its own."""
+    command = guarded(command)
     for option in (
         click.option(
             "--config",
             type=click.Path(dir_okay=False),
             is_eager=True,
             expose_value=False,
-            callback=_load_config,
+            callback=load_config,
             help="YAML file with values for these options; flags win over it.",
         ),
         click.option(
             "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all randomness."
         ),
-        click.option("--out", type=click.Path(), default=None, help="Also write the result to this file."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables."),
     ):
         command = option(command)
@@ -61,10 +73,11 @@ def emit(result: object, *, as_json: bool, out: str | Path | None, render: Rende
         render: prints the human form on the rich console it is given.
 
     Raises:
-        ConfigError: `out` is a ``.csv`` and the result is no table.
+        ConfigError: `out` is a ``.csv`` and the result is no table, or `out` is what the command reads.
         UserError: the disk is full or the file cannot be written.
     """
     if out is not None:
+        refuse_inputs(out)
         _write_result(result, Path(out))
     with _stdout_guard():
         if as_json:
@@ -78,7 +91,8 @@ def stdout_console() -> Console:
     """A rich console on stdout: colours and the terminal's width on a terminal, plain and wide when piped."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
+    width = None if sys.stdout.isatty() else PIPED_WIDTH
+    return Console(width=width, highlight=False, markup=False, emoji=False)
 
 
 class Progress(Protocol):
@@ -125,77 +139,6 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     except BaseException:
         _remove(temporary)
         raise
-
-
-def _load_config(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    if value is None:
-        return
-    names = _option_names(ctx.command, param)
-    defaults: dict[str, Any] = {}
-    for key, setting in _read_yaml(value).items():
-        option = names.get(str(key).replace("-", "_"))
-        if option is None:
-            raise _unknown_key(value, str(key), names)
-        if setting is not None and option.name is not None:
-            defaults[option.name] = _as_option_value(value, str(key), setting, option)
-    ctx.default_map = {**(ctx.default_map or {}), **defaults}
-
-
-def _option_names(command: click.Command, config: click.Parameter) -> dict[str, click.Parameter]:
-    """Every spelling a YAML key may have -> its parameter."""
-    names: dict[str, click.Parameter] = {}
-    for param in command.params:
-        if param is config:
-            continue
-        for spelling in [param.name or "", *param.opts]:
-            if spelling.startswith("--") or not spelling.startswith("-"):
-                names[spelling.lstrip("-").replace("-", "_")] = param
-    return names
-
-
-def _read_yaml(path: str) -> Mapping[object, Any]:
-    import yaml
-
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"{path}: cannot read the configuration: {reason}") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = path if mark is None else f"{path}, line {mark.line + 1}"
-        raise ConfigError(f"{where}: not valid YAML: {getattr(error, 'problem', None) or 'syntax error'}") from error
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path}: expected 'option: value' lines, found a {type(content).__name__}")
-    return content
-
-
-def _unknown_key(path: str, key: str, names: Mapping[str, object]) -> ConfigError:
-    near = difflib.get_close_matches(key.replace("-", "_"), names, n=1, cutoff=0.5)
-    hint = f" (did you mean {near[0].replace('_', '-')!r}?)" if near else ""
-    return ConfigError(f"{path}: unknown key {key!r}{hint}")
-
-
-def _as_option_value(path: str, key: str, setting: object, option: click.Parameter) -> object:
-    """A YAML value as click takes it: a list becomes ``a,b`` for an option that takes one comma-separated text, a
-    mapping ``name=a,b`` for one that may be given several times.
-    """
-    if isinstance(setting, dict) and option.multiple:
-        return [f"{name}={_as_text(value)}" for name, value in setting.items()]
-    if isinstance(setting, dict):
-        raise ConfigError(f"{path}: {key!r} is a group of settings; expected one value")
-    if isinstance(setting, list) and not option.multiple and option.nargs == 1:
-        return ",".join(str(item) for item in setting)
-    return setting
-
-
-def _as_text(value: object) -> str:
-    """A value in ``name=value``: a list with commas, a list within it with ``+``."""
-    if not isinstance(value, list):
-        return str(value)
-    return ",".join("+".join(map(str, item)) or "none" if isinstance(item, list) else str(item) for item in value)
 
 
 def _dumps(result: object) -> str:

@@ -6,6 +6,7 @@ The JSON follows the "Trace Event Format" of Chromium: complete events (``X``), 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 from collections.abc import Iterator
@@ -50,9 +51,14 @@ def export_csv(trace: Trace, out: str | Path) -> None:
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make the folder {folder}: {error.strerror}") from error
-    for table in [*CSV_TABLES, *(("plans", "blocks") if trace.meta.get("plans") else ())]:
-        with atomic_path(folder / f"{table}.csv") as temporary:
-            _write_csv(trace, table, temporary)
+    try:
+        for table in [*CSV_TABLES, *(("plans", "blocks") if trace.meta.get("plans") else ())]:
+            with atomic_path(folder / f"{table}.csv") as temporary:
+                _write_csv(trace, table, temporary)
+    except BaseException:
+        with contextlib.suppress(OSError):  # not empty: what was written before stays
+            folder.rmdir()
+        raise
 
 
 def export_chrome(trace: Trace, out: str | Path) -> None:

@@ -8,7 +8,7 @@ import os
 import tempfile
 import weakref
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 _NO_SPAN = -1
+_HELD, _ABORT, _ERROR = RequestStatus.HELD, FinishReason.ABORT, FinishReason.ERROR  # members are slow to look up
+_REASON_CODES: dict[FinishReason | None, int] = {
+    None: FINISH_REASONS.index("none"),
+    **{reason: FINISH_REASONS.index(reason.value) for reason in FinishReason},
+}
+_NOBODY = (0, 0, 0)
+_NONE: Set[int] = frozenset()
 _pack_step = schema.STEPS.packer.pack
 _pack_span = schema.SPAN_EVENTS.packer.pack
 _pack_request = schema.REQUESTS.packer.pack
@@ -40,12 +47,13 @@ class _Live:
     """What the recorder remembers of a request from its first seat until it ends."""
 
     __slots__ = (
-        "delivered", "first_token_s", "kind", "last_s", "preemptions", "request", "scheduled_s", "slot", "tick",
+        "delivered", "first_token_s", "index", "kind", "last_s", "preemptions", "request", "scheduled_s", "slot", "tick",
         "times", "tokens",
     )  # fmt: skip
 
     def __init__(self, request: Request, scheduled_s: float, times: array[float] | None) -> None:
         self.request = request
+        self.index = request.index
         self.kind = _NO_SPAN
         self.slot = -1
         self.tokens = 0
@@ -138,26 +146,25 @@ class TraceRecorder:
             host_s: host time, seconds.
             padding_s: what of its cost was spent on padding, seconds.
         """
-        admitted, preempted, finished = plan.admitted, plan.preempted, plan.finished
-        self._steps.append(_pack_step(
-            plan.step, t_start_s, t_end_s, device_s, host_s, padding_s, *plan.facts,
-            len(admitted), len(preempted), len(finished),
-        ))  # fmt: skip
+        step, steps, finished = plan.step, self._steps, plan.finished
+        quiet = plan.quiet and not finished
+        turnover = _NOBODY if quiet else (len(plan.admitted), len(plan.preempted), len(finished))
+        steps.append(_pack_step(step, t_start_s, t_end_s, device_s, host_s, padding_s, *plan.facts, *turnover))
         if self._keep_plans:
             self._log_plan(plan)
-        if (
-            plan.tail or finished or admitted or plan.joined or plan.left or preempted or plan.dropped
-            or not self._streams
-        ):  # fmt: skip
+        if not (quiet and self._streams):
             self._change(plan, t_start_s, t_end_s)
-        elif plan.num_steady:
-            self._gaps.append(_pack_gap(plan.step, t_end_s - self._tick_s, plan.num_steady))
-            self._tick(t_end_s)
-        self._last_step = plan.step
+        else:  # steady decoding, and perhaps prompts that are not through: no span begins or ends
+            if plan.num_steady:
+                self._gaps.append(_pack_gap(step, t_end_s - self._tick_s, plan.num_steady))
+                self._tick(t_end_s)
+            if plan.tail:
+                self._continue_prompts(plan)
+        self._last_step = step
         self._end_s = t_end_s
         if self._postponed:
             self._do_postponed(t_end_s)
-        if len(self._steps) >= self._flush_every:
+        if len(steps) >= self._flush_every:
             self.flush()
 
     def arrived(self, request: Request, now_s: float) -> None:
@@ -169,7 +176,7 @@ class TraceRecorder:
             index, request.arrival_s, now_s, math.nan, math.nan, math.nan, request.num_prompt_tokens, 0, 0, 0, 0
         ))  # fmt: skip
         self._spans.append(_pack_span(self._last_step + 1, now_s, index, -1, 0, QUEUED, 1))
-        if str(request.request_id) != str(index):
+        if request.request_id != index and str(request.request_id) != str(index):
             line = json.dumps({"request": index, "name": str(request.request_id)}, ensure_ascii=False)
             self._names.rows.append(line.encode() + b"\n")
         if len(self._requests) >= self._flush_every:
@@ -254,6 +261,12 @@ class TraceRecorder:
         for file in (*self._files.values(), self._names):
             file.close()
 
+    def _continue_prompts(self, plan: StepPlan) -> None:
+        for request, _, scheduled, _ in plan.tail:
+            live = self._live.get(request.index)
+            if live is not None:  # else it was aborted in the middle of its prompt
+                live.tokens += scheduled
+
     def _tick(self, t_end_s: float) -> None:
         """The steady prefix delivered one token each."""
         self._ticks += 1
@@ -264,36 +277,42 @@ class TraceRecorder:
     def _change(self, plan: StepPlan, t_start_s: float, t_end_s: float) -> None:
         """Bring spans, requests and gaps up to date after a step in which more than steady decoding happened."""
         step = plan.step
-        begin_s = max(t_start_s, self._end_s)  # with two steps in flight they overlap on the host, not in the seats
         gaps: dict[float, int] = {}
-        rows = plan.num_steady + len(plan.tail) - len(plan.dropped)
-        if not self._streams and rows != len(self._live) - self._num_held:
+        dropped = _NONE
+        if not self._streams:
             self._hold_ended(plan)
-        for request in plan.left:
-            live = self._live.get(request.index)
-            if live is not None:  # else it ended meanwhile
-                self._settle(live)
-        for request in plan.preempted:
-            self._preempt(request, step)
-        if plan.admitted:
-            self._admit(plan.admitted, step, t_start_s, begin_s)
-        dropped = {request.index for request in plan.dropped}
+        if not plan.quiet:
+            dropped = {request.index for request in plan.dropped} if plan.dropped else _NONE
+            self._move(plan, t_start_s)
         if plan.num_steady:
             self._steady_rows(plan, t_end_s, dropped, gaps)
         self._tail_rows(plan, t_end_s, dropped, gaps)
         for request in plan.finished:
             self._finish(request, step, t_end_s)
-        self._open_decodes(step + 1, t_end_s)
+        if self._fresh:
+            self._open_decodes(step + 1, t_end_s)
         if self._streams:
-            self._gaps.extend([_pack_gap(step, gap_s, gaps[gap_s]) for gap_s in sorted(gaps)])
+            for gap_s in sorted(gaps):
+                self._gaps.append(_pack_gap(step, gap_s, gaps[gap_s]))
 
-    def _steady_rows(self, plan: StepPlan, t_end_s: float, dropped: set[int], gaps: dict[float, int]) -> None:
+    def _move(self, plan: StepPlan, t_start_s: float) -> None:
+        """Follow those who left the steady prefix, lost their seat or gained one."""
+        for request in plan.left:
+            live = self._live.get(request.index)
+            if live is not None:  # else it ended meanwhile
+                self._settle(live)
+        for request in plan.preempted:
+            self._preempt(request, plan.step)
+        if plan.admitted:
+            self._admit(plan.admitted, plan.step, t_start_s)
+
+    def _steady_rows(self, plan: StepPlan, t_end_s: float, dropped: Set[int], gaps: dict[float, int]) -> None:
         gap_s = t_end_s - self._tick_s
         self._tick(t_end_s)
-        apart = dropped - {row[0].index for row in plan.tail} if dropped else set()
-        for request in plan.joined:
+        apart = set(dropped - {row[0].index for row in plan.tail}) if dropped else set()
+        for request in () if plan.quiet else plan.joined:
             index = request.index
-            if request in plan.left:  # a victim in the same plan: it did not run
+            if plan.left and request in plan.left:  # a victim in the same plan: it did not run
                 continue
             if index not in dropped:
                 live = self._live[index]
@@ -304,7 +323,7 @@ class TraceRecorder:
         if shared:
             gaps[gap_s] = gaps.get(gap_s, 0) + shared
 
-    def _tail_rows(self, plan: StepPlan, t_end_s: float, dropped: set[int], gaps: dict[float, int]) -> None:
+    def _tail_rows(self, plan: StepPlan, t_end_s: float, dropped: Set[int], gaps: dict[float, int]) -> None:
         for request, _, scheduled, samples in plan.tail:
             index = request.index
             if index in dropped:
@@ -343,7 +362,8 @@ class TraceRecorder:
                 live.times.extend(self._tick_times[live.tick :])
         live.tick = -1
 
-    def _admit(self, requests: Sequence[Request], step: int, t_start_s: float, begin_s: float) -> None:
+    def _admit(self, requests: Sequence[Request], step: int, t_start_s: float) -> None:
+        begin_s = max(t_start_s, self._end_s)  # with two steps in flight they overlap on the host, not in the seats
         for burnt in self._burning:  # a batch that lets its rows burn takes nobody: it must be over
             self._close_span(burnt, step - 1, self._end_s)
         self._burning.clear()
@@ -373,7 +393,7 @@ class TraceRecorder:
 
     def _finish(self, request: Request, step: int, t_end_s: float) -> None:
         """A request ended with a step's results (or, by an error, when the step was planned: it had no part in it)."""
-        failed = request.finish_reason is FinishReason.ERROR
+        failed = request.finish_reason is _ERROR
         self._end(request, step - failed, self._end_s if failed else t_end_s, t_end_s)
 
     def _end_outside(self, request: Request, now_s: float) -> None:
@@ -389,7 +409,7 @@ class TraceRecorder:
                 self.idle(late, t_end_s)
             elif late.unfinished:
                 self._postponed.append(late)
-            elif late.finish_reason is FinishReason.ABORT:
+            elif late.finish_reason is _ABORT:
                 self._end_outside(late, t_end_s)
 
     def _end(self, request: Request, last_step: int, span_end_s: float, finished_s: float) -> None:
@@ -401,7 +421,7 @@ class TraceRecorder:
             live.slot = request.slot
         else:
             self._settle(live)
-        burns = request.status is RequestStatus.HELD  # its results are out, its row goes on
+        burns = request.status is _HELD  # its results are out, its row goes on
         if not (burns and live.kind == PADDING):
             self._close_span(live, last_step, span_end_s)
         self._write_request(live, finished_s)
@@ -414,14 +434,14 @@ class TraceRecorder:
         request, index = live.request, live.request.index
         output, first_token_s = live.delivered, live.first_token_s
         ended = finished_s == finished_s
-        reason = (request.finish_reason or FinishReason.ABORT).value if ended else "none"
+        reason = (request.finish_reason or _ABORT) if ended else None
         if not self._streams:
-            output = output if ended and reason != "abort" else 0
+            output = output if ended and reason is not _ABORT else 0
             first_token_s = finished_s if output else math.nan
         self._requests.append(_pack_request(
             index, request.arrival_s, self._queued.pop(index, request.queued_s), live.scheduled_s, first_token_s,
             finished_s, request.num_prompt_tokens, output, request.num_cached_tokens, live.preemptions,
-            FINISH_REASONS.index(reason),
+            _REASON_CODES[reason],
         ))  # fmt: skip
         if self._keep_times and output:
             times = live.times if self._streams and live.times is not None else [finished_s] * output
@@ -430,8 +450,10 @@ class TraceRecorder:
             self._tokens.append(rows.tobytes())
 
     def _hold_ended(self, plan: StepPlan) -> None:
-        """Some rows ended with the step before but keep their seat, and wait for their results, till the batch ends."""
+        """Rows that ended with the step before keep their seat, and wait for their results, till the batch ends."""
         step = plan.step
+        if plan.num_steady + len(plan.tail) - len(plan.dropped) == len(self._live) - self._num_held:
+            return  # none has
         for live in self._live.values():
             if live.kind != PADDING and not live.request.unfinished and self._has_all(live):
                 self._settle(live)
@@ -456,11 +478,11 @@ class TraceRecorder:
 
     def _open_span(self, live: _Live, kind: int, step: int, time_s: float) -> None:
         live.kind, live.tokens = kind, 0
-        self._spans.append(_pack_span(step, time_s, live.request.index, live.slot, 0, kind, 1))
+        self._spans.append(_pack_span(step, time_s, live.index, live.slot, 0, kind, 1))
 
     def _close_span(self, live: _Live, step: int, time_s: float) -> None:
         if live.kind != _NO_SPAN:
-            self._spans.append(_pack_span(step, time_s, live.request.index, live.slot, live.tokens, live.kind, 0))
+            self._spans.append(_pack_span(step, time_s, live.index, live.slot, live.tokens, live.kind, 0))
             live.kind, live.tokens = _NO_SPAN, 0
 
     def _end_open_requests(self) -> None:

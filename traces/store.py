@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scheduler.errors import InputError, UserError
 
 from .console import atomic_path
-from .schema import CODES, RECORDED, SCHEMA_VERSION, Table
+from .schema import CODES, RECORDED, SCHEMA_VERSION, STEPS, Table
 
 META = "meta.json"
 NAMES = "names.jsonl"
@@ -52,6 +52,7 @@ class RowFile:
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:
+            _remove_if_useless(self.path.parent)
             raise _write_error(self.path, error) from error
 
     def close(self) -> None:
@@ -96,9 +97,13 @@ def is_locked(path: Path) -> bool:
 
 
 def write_meta(path: Path, meta: Mapping[str, Any]) -> None:
-    """Write `meta.json` whole or not at all."""
-    with atomic_path(path / META) as temporary:
-        temporary.write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Write `meta.json` whole or not at all; a folder that stays without a step because of that is removed."""
+    try:
+        with atomic_path(path / META) as temporary:
+            temporary.write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    except UserError:
+        _remove_if_useless(path)
+        raise
 
 
 def describe_tables() -> dict[str, Any]:
@@ -173,9 +178,23 @@ def _clear_old_trace(path: Path) -> None:
         raise UserError(f"cannot record a trace in {path}: the folder is not empty and holds no step trace")
     if is_locked(path):
         raise UserError(f"cannot record a trace in {path}: another run is recording there")
+    _unlink_trace_files(entries)
+
+
+def _unlink_trace_files(entries: Iterable[Path]) -> None:
     for entry in entries:
         if entry.name in (META, NAMES) or entry.suffix in (".rows", ".parquet"):
             entry.unlink()
+
+
+def _remove_if_useless(path: Path) -> None:
+    """After a failed write: remove a trace that holds no whole step; nobody could learn anything from it."""
+    steps = path / LOCK
+    if any(path.glob("*.parquet")) or (steps.exists() and steps.stat().st_size >= STEPS.dtype.itemsize):
+        return
+    with contextlib.suppress(OSError):  # something else lies there: then the folder stays
+        _unlink_trace_files(list(path.iterdir()))
+        path.rmdir()
 
 
 def _check_version(file: Path, meta: object) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ..errors import ConfigError, RequestRefused, unknown_name
+from ..errors import RequestRefused, unknown_name
+from ..plugins import checked_class, class_of_module
 
 if TYPE_CHECKING:
     from ..config import SchedulerConfig
@@ -73,23 +72,8 @@ def find_policy(name: str) -> type[Policy]:
     if name in builtin:
         return builtin[name]
     if ":" in name:
-        return _checked(name, lambda: _import(name))
+        return class_of_module(name, Policy, "policy")
     for point in entry_points(group=ENTRY_POINTS):
         if point.name == name:
-            return _checked(name, point.load)
+            return checked_class(name, point.load, Policy, "policy")
     raise unknown_name("policy", name, policy_names())
-
-
-def _import(name: str) -> object:
-    module, _, attribute = name.partition(":")
-    return getattr(importlib.import_module(module), attribute)
-
-
-def _checked(name: str, load: Callable[[], object]) -> type[Policy]:
-    try:
-        found = load()
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise ConfigError(f"policy {name!r} cannot be loaded: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, Policy)):
-        raise ConfigError(f"policy {name!r} is not a class derived from scheduler.Policy")
-    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..config import SchedulerConfig
 from ..errors import RequestRefused
 from ..request import Request
 from ..step import UNLIMITED, Step
@@ -15,18 +16,21 @@ class Chunked(Policy):
     repeats = True
     splits_prompts = True
 
+    def __init__(self, config: SchedulerConfig) -> None:
+        super().__init__(config)
+        self._threshold = config.long_prefill_token_threshold
+        # vLLM never splits with chunking off, so there a preempted request that outgrew the budget blocks the queue
+        # for ever; here `admit` recomputes it in chunks.
+        self._whole = not config.enable_chunked_prefill
+
     def plan(self, step: Step) -> None:
         """Running requests, then admissions while budget, slots and blocks last (none after a preemption)."""
-        limit = UNLIMITED
-        threshold = self.config.long_prefill_token_threshold
+        limit, threshold = UNLIMITED, self._threshold
         if threshold and step.num_running + len(step.waiting) > 1:
             limit = threshold
         step.run_all(limit)
-        # vLLM never splits with chunking off, so there a preempted request that outgrew the budget blocks the queue
-        # for ever; here `admit` recomputes it in chunks.
-        whole = not self.config.enable_chunked_prefill
-        while not step.preempted and len(step.waiting):
-            if not step.admit(limit, whole=whole):
+        while step.waiting and not step.preempted:
+            if not step.admit(limit, whole=self._whole):
                 break
 
     def refuse(self, request: Request) -> RequestRefused | None:

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any, ClassVar
 
-from scheduler.errors import ConfigError, unknown_name
+from scheduler.errors import ConfigError, UserError, unknown_name
 from scheduler.plan import StepShape
+from scheduler.plugins import checked_class, class_of_module
 
 from ..hardware import HardwareSheet, get_hardware
 from ..models import ModelSheet, get_model
@@ -130,6 +131,9 @@ class CostModel(ABC):
         self.extrapolated_steps = 0
 
 
+KIND = "cost model"
+
+
 def make_cost_model(
     name: str,
     *,
@@ -155,12 +159,19 @@ def make_cost_model(
     given.update(options)
     cls = cost_model_class(name)
     _check_options(cls, given)
-    return cls(
-        model=get_model(model) if isinstance(model, str) else model,
-        hardware=get_hardware(hardware) if isinstance(hardware, str) else hardware,
-        tensor_parallel=tensor_parallel,
-        **given,
-    )
+    setup: dict[str, Any] = {
+        "model": get_model(model) if isinstance(model, str) else model,
+        "hardware": get_hardware(hardware) if isinstance(hardware, str) else hardware,
+        "tensor_parallel": tensor_parallel,
+    }
+    try:
+        return cls(**setup, **given)
+    except UserError:
+        raise
+    except Exception as error:
+        if name in BUILT_IN:
+            raise
+        raise ConfigError(f"cost model {name!r} cannot be built: {type(error).__name__}: {error}") from error
 
 
 def cost_model_names() -> list[str]:
@@ -171,12 +182,14 @@ def cost_model_names() -> list[str]:
 def cost_model_class(name: str) -> type[CostModel]:
     """The class behind `name`; raises ConfigError when there is none or it is no cost model."""
     if name in BUILT_IN:
-        return _load(BUILT_IN[name])
+        module, _, attribute = BUILT_IN[name].partition(":")
+        found: type[CostModel] = getattr(importlib.import_module(module), attribute)
+        return found
     for point in entry_points(group=ENTRY_POINTS):
         if point.name == name:
-            return _checked(point.load(), name)
+            return checked_class(name, point.load, CostModel, KIND)
     if ":" in name:
-        return _load(name)
+        return class_of_module(name, CostModel, KIND)
     raise unknown_name("cost model", name, cost_model_names())
 
 
@@ -189,7 +202,10 @@ def split_options(text: str) -> tuple[str, dict[str, Any]]:
     for key, equals, value in pairs:
         if not (key.strip() and equals and value.strip()):
             raise ConfigError(f"cost model options {tail!r}: expected key=value,key=value")
-    return head, {key.strip(): _value(value.strip()) for key, _, value in pairs}
+    options = {key.strip(): _value(value.strip()) for key, _, value in pairs}
+    if len(options) < len(pairs):
+        raise ConfigError(f"cost model options {tail!r} give one of them twice; expected each once")
+    return head, options
 
 
 def number_option(name: str, value: Any, *, least: float = 0.0) -> float:
@@ -208,25 +224,6 @@ def _value(text: str) -> int | float | bool | str:
         except ValueError:
             continue
     return text
-
-
-def _load(where: str) -> type[CostModel]:
-    module_name, _, attribute = where.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
-            raise  # the module is there; something that it imports is not
-        raise ConfigError(f"cost model {where!r}: there is no module {module_name!r}") from error
-    if not hasattr(module, attribute):
-        raise unknown_name(f"cost model class in {module_name}", attribute, vars(module))
-    return _checked(getattr(module, attribute), where)
-
-
-def _checked(found: object, name: str) -> type[CostModel]:
-    if not (isinstance(found, type) and issubclass(found, CostModel)):
-        raise ConfigError(f"cost model {name!r} is no subclass of simulator.costs.CostModel")
-    return found
 
 
 def _check_options(cls: type[CostModel], options: Mapping[str, Any]) -> None:

@@ -88,10 +88,9 @@ class RooflineCost(CostModel):
 
     def step_cost(self, shape: StepShape) -> StepCost:
         """The price of a step of this shape."""
-        rows = shape.computed_tokens
+        rows, tokens, requests = shape.computed_tokens, shape.prefill_tokens, shape.num_reqs
         if rows > self._measured:
             self.extrapolated_steps += 1
-        tokens = shape.prefill_tokens
         if self._window:
             attention = self._attention_s(shape)
         elif tokens:
@@ -102,14 +101,14 @@ class RooflineCost(CostModel):
                 tokens,
                 shape.prefill_context,
                 shape.prefill_pairs,
-                shape.num_reqs - decodes,
+                requests - decodes,
             )
         else:
             floor, row_s, position_s = self._decode
             attention = floor + row_s * shape.decode_tokens + position_s * shape.decode_context
         return StepCost(
             self._row_s[rows] + self._logits_s[shape.logits_rows] + attention,
-            self._host_step + self._host_request * shape.num_reqs,
+            self._host_step + self._host_request * requests,
             self,
             shape,
         )

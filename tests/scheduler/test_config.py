@@ -88,3 +88,11 @@ def test_an_input_error_names_file_and_line() -> None:
     assert str(InputError("is empty", path="a.csv")) == "a.csv: is empty"
     assert str(InputError("is empty")) == "is empty"
     assert isinstance(InputError("x"), UserError)
+
+
+@pytest.mark.parametrize(
+    "name", ["max_num_seqs", "max_model_len", "num_blocks", "max_num_batched_tokens", "block_size"]
+)
+def test_a_slip_of_the_pen_is_told_with_the_range(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{name} is 99999999999; expected a whole number from \d to [\d,]+$"):
+        SchedulerConfig(**{name: 99_999_999_999})

@@ -111,7 +111,7 @@ def test_replicas_that_cannot_help_are_not_tried_for_ever() -> None:
 def test_the_most_replicas_are_the_users_to_set() -> None:
     found = one_server(64, slo="e2e_p99=1.1", rate=8.0, max_replicas=4, router="round-robin")
     assert found.replicas is None
-    assert "4 replicas do not meet it at 8/s" in str(found)
+    assert "4 replicas do not meet it at 8 requests/s" in str(found)
 
 
 def test_a_number_of_replicas_can_be_checked_against_a_rate() -> None:
@@ -166,3 +166,9 @@ def test_mistakes_are_sentences(more: dict[str, Any], says: str) -> None:
 def test_a_workload_that_comes_at_once_has_no_rate() -> None:
     with pytest.raises(ConfigError, match="has no rate to change"):
         capacity(even(5, 0.0), slo="e2e_p99=1", **one_slot())
+
+
+def test_a_number_of_replicas_that_was_given_meets_it_or_does_not() -> None:
+    given = {"rate": 8.0, "seeds": 1, "requests": 60}
+    assert "2 GPUs: meet it at 8 requests/s" in str(capacity(slo="e2e_p99=60", replicas=2, **given))
+    assert "1 replica does not meet it at 8 requests/s" in str(capacity(slo="e2e_p99=0.1", replicas=1, **given))

@@ -151,3 +151,37 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
 def test_heads_that_cannot_be_divided_are_refused(model: str, tp: int) -> None:
     with pytest.raises(ConfigError, match=f"tensor_parallel is {tp}"):
         get_model(model).check_tensor_parallel(tp)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"model_type": "mamba"}, "'model_type' is 'mamba'"),
+        ({"model_type": "t5"}, "'model_type' is 't5'"),
+        (
+            {"num_attention_heads": 33, "num_key_value_heads": 33},
+            "expected a divisor of hidden_size 4096, or a head_dim",
+        ),
+        ({"num_key_value_heads": 5}, "expected a divisor of num_attention_heads 32"),
+    ],
+)
+def test_a_configuration_that_a_sheet_cannot_describe_is_refused(
+    tmp_path: Path, changes: dict[str, object], says: str
+) -> None:
+    with pytest.raises(InputError, match=r"config\.json") as caught:
+        get_model(str(write(tmp_path, **changes)))
+    assert says in str(caught.value)
+
+
+def test_heads_of_a_width_of_their_own_need_not_divide_the_hidden_size(tmp_path: Path) -> None:
+    assert get_model(str(write(tmp_path, num_attention_heads=24, hidden_size=4100, head_dim=128))).heads == 24
+
+
+def test_quantization_in_a_configuration_is_said_once_to_be_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(write(tmp_path, quantization_config={"quant_method": "fp8"}))
+    assert get_model(path) == get_model(path)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "--weight-dtype" in said

@@ -24,7 +24,7 @@ COMMAND = [sys.executable, "-m", "batchscope"]
 def test_the_first_request_that_can_never_run_is_named_before_anything_is_written(tmp_path: Path) -> None:
     long = Workload(np.zeros(3), np.array([10, 500, 600]), np.array([5, 5, 5]), name="long.csv")
     with pytest.raises(
-        InputError, match=r"long\.csv: request 1: its prompt of 500 tokens .* shorten it to 255 or raise"
+        InputError, match=r"long\.csv: request 2 of 3: its prompt of 500 tokens .* shorten it to 255 or raise"
     ):
         simulate(long, max_model_len=256, out=tmp_path / "x.trace")
     assert not list(tmp_path.iterdir())

@@ -64,7 +64,7 @@ def test_a_second_sweep_runs_nothing_again(tmp_path: Path) -> None:
     first = small(log)
     before = log.read_bytes()
     second = small(log)
-    assert (first.result["skipped"], second.result["skipped"]) == (0, 4)
+    assert (first.result["reused"], second.result["reused"]) == (0, 4)
     assert second.result["runs"] == first.result["runs"]
     assert log.read_bytes() == before
 
@@ -72,7 +72,7 @@ def test_a_second_sweep_runs_nothing_again(tmp_path: Path) -> None:
 def test_a_wider_grid_runs_only_what_is_new(tmp_path: Path) -> None:
     small(tmp_path / "runs.jsonl")
     wider = small(tmp_path / "runs.jsonl", grid={"max_num_seqs": [1, 2, 4], "rate": [0.5, 2.0]})
-    assert wider.result["skipped"] == 4
+    assert wider.result["reused"] == 4
     assert len(wider.result["runs"]) == 6
 
 
@@ -89,7 +89,7 @@ def test_a_wider_grid_runs_only_what_is_new(tmp_path: Path) -> None:
 )
 def test_a_change_of_anything_that_matters_runs_everything(tmp_path: Path, changed: dict[str, Any]) -> None:
     small(tmp_path / "runs.jsonl")
-    assert small(tmp_path / "runs.jsonl", **changed).result["skipped"] == 0
+    assert small(tmp_path / "runs.jsonl", **changed).result["reused"] == 0
 
 
 def test_a_change_in_a_policys_own_code_runs_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,10 +99,10 @@ def test_a_change_in_a_policys_own_code_runs_it_again(tmp_path: Path, monkeypatc
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "own_policy.py").write_text(source % 1)
     run = {"grid": {"rate": [1.0]}, "policy": "own_policy:Own", "max_num_seqs": 1}
-    assert small(tmp_path / "runs.jsonl", **run).result["skipped"] == 0
-    assert small(tmp_path / "runs.jsonl", **run).result["skipped"] == 1
+    assert small(tmp_path / "runs.jsonl", **run).result["reused"] == 0
+    assert small(tmp_path / "runs.jsonl", **run).result["reused"] == 1
     (tmp_path / "own_policy.py").write_text(source % 2)
-    assert small(tmp_path / "runs.jsonl", **run).result["skipped"] == 0
+    assert small(tmp_path / "runs.jsonl", **run).result["reused"] == 0
 
 
 @pytest.mark.parametrize("kept", [1, 10, 200, -1])
@@ -112,9 +112,9 @@ def test_a_torn_last_line_is_redone(tmp_path: Path, kept: int) -> None:
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(lines[:-1]) + lines[-1][:kept])
     again = small(log)
-    assert again.result["skipped"] == 3
+    assert again.result["reused"] == 3
     assert figures(again) == figures(whole)
-    assert small(log).result["skipped"] == 4
+    assert small(log).result["reused"] == 4
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_somebody_elses_file_is_left_alone(tmp_path: Path, content: bytes) -> No
 def test_a_folder_holds_the_log_and_is_made(tmp_path: Path) -> None:
     small(tmp_path / "night")
     assert (tmp_path / "night" / "runs.jsonl").is_file()
-    assert small(tmp_path / "night").result["skipped"] == 4
+    assert small(tmp_path / "night").result["reused"] == 4
 
 
 def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     done = log.read_bytes().count(b"\n")
     grid = {"rate": [float(rate) for rate in range(1, 11)], "policy": ["static", "chunked"]}
     resumed = sweep("default", requests=50, grid=grid, out=log, jobs=2)
-    assert resumed.result["skipped"] >= done >= 3
+    assert resumed.result["reused"] >= done >= 3
     whole = sweep("default", requests=50, grid=grid, jobs=2)
     assert figures(resumed) == figures(whole)
 
@@ -196,7 +196,7 @@ def test_failed_rows_are_known_again(tmp_path: Path) -> None:
     for skipped in (0, 2):
         swept = sweep(even(3, 1.0), grid={"model": ["llama-3.1-70b", "opt-13b"]}, out=tmp_path / "a.jsonl",
                       hardware="l4", jobs=1)  # fmt: skip
-        assert (swept.result["skipped"], swept.result["errors"]) == (skipped, 2)
+        assert (swept.result["reused"], swept.result["errors"]) == (skipped, 2)
 
 
 @pytest.mark.parametrize(
@@ -245,4 +245,4 @@ def test_a_local_ray_gives_the_same_runs(tmp_path: Path) -> None:
     here = sweep("default", grid=grid, requests=40, jobs=1)
     there = sweep("default", grid=grid, requests=40, ray="local", out=tmp_path / "ray.jsonl")
     assert figures(here) == figures(there)
-    assert sweep("default", grid=grid, requests=40, jobs=1, out=tmp_path / "ray.jsonl").result["skipped"] == 4
+    assert sweep("default", grid=grid, requests=40, jobs=1, out=tmp_path / "ray.jsonl").result["reused"] == 4

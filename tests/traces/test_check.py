@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduler.config import SchedulerConfig
+from scheduler.errors import UserError
 from scheduler.request import Request
 from traces import schema
 from traces.check import MOST_EXAMPLES, check
@@ -123,3 +126,46 @@ def test_laws_on_totals_wait_for_the_end(tmp_path: Path) -> None:
     meta = json.loads((trace.path / "meta.json").read_text())
     (trace.path / "meta.json").write_text(json.dumps({**meta, "complete": False, "closed": False}))
     assert check(Trace.open(trace.path)) == ([], {})
+
+
+def disk_of(size: int) -> Any:
+    """An `os.write` to a disk that has room for so many bytes."""
+    left, write = size, os.write
+
+    def limited(fd: int, data: Any) -> int:
+        nonlocal left
+        if left == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = write(fd, data[:left])
+        left -= written
+        return written
+
+    return limited
+
+
+@pytest.mark.parametrize("policy", ["chunked", "static", "slots", "orca"])
+@pytest.mark.parametrize("flush_every", [1, 7, 1024])
+def test_a_trace_whose_disk_filled_up_at_any_byte_breaks_no_law_or_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, flush_every: int
+) -> None:
+    config = SchedulerConfig(policy=policy, max_num_seqs=3, max_num_batched_tokens=24, num_blocks=10, block_size=8,
+                             max_model_len=64)  # fmt: skip
+    kept = gone = 0
+    for size in range(100, 25_000, 771):
+        path = tmp_path / f"{size}.trace"
+        requests = [Request(i, 5 + 7 * i % 30, 3 + 5 * i % 20, arrival_s=i * 0.002) for i in range(12)]
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", disk_of(size))
+            try:
+                run_scheduler(config, requests, path=path, flush_every=flush_every, plans=True, token_times=True)
+                break  # all of it has room
+            except UserError:
+                pass
+        if path.exists():
+            kept += 1
+            assert check(Trace.open(path)) == ([], {})
+        else:
+            gone += 1
+    assert gone > 0
+    assert kept > 0
+    assert list(tmp_path.glob(".*")) == []

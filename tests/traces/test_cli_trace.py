@@ -97,3 +97,35 @@ def test_bad_limits_are_one_line(path: Path, capsys: pytest.CaptureFixture[str],
     code, _, err = run(capsys, "info", path, "--slo", slo)
     assert code == 2
     assert sentence in err
+
+
+@pytest.mark.parametrize("command", [
+    ["info", "--out"], ["check", "--out"], ["export", "--format", "chrome", "-o"], ["export", "--format", "csv", "-o"],
+])  # fmt: skip
+@pytest.mark.parametrize("name", ["meta.json", "new"])
+def test_nothing_is_written_into_the_trace_that_is_read(
+    path: Path, capsys: pytest.CaptureFixture[str], command: list[str], name: str
+) -> None:
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    code, out, err = run(capsys, command[0], path, *command[1:], path / name)
+    assert (code, out) == (2, "")
+    assert f"--out {path / name} lies inside {path}, which this command reads" in err
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+
+
+def test_export_takes_the_common_options(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.yaml").write_text(f"format: chrome\nout: {tmp_path / 'e.json'}\n")
+    code, out, _ = run(capsys, "export", path, "--json", "--seed", 3, "--config", tmp_path / "run.yaml")
+    assert code == 0
+    assert json.loads(out) == {"path": str(path), "format": "chrome", "written": str(tmp_path / "e.json")}
+
+
+def test_the_cost_model_is_one_line_of_name_and_options(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    meta = json.loads((path / "meta.json").read_text())
+    model = {"name": "roofline", "options": {"kv_dtype": "bf16", "host_step_s": 0.0}, "hardware": {"name": "a100"}}
+    (path / "meta.json").write_text(json.dumps({**meta, "cost_model": model, "workload": {"name": "w", "requests": 2}}))
+    _, out, _ = run(capsys, "info", path)
+    facts = [line.split(maxsplit=2) for line in out.splitlines()]
+    assert ["cost", "model", "roofline (kv_dtype=bf16, host_step_s=0.0)"] in [[*map(str.strip, line)] for line in facts]
+    assert "w (requests=2)" in out
+    assert "{" not in out

@@ -37,7 +37,7 @@ def test_info_prints_one_json_object_with_what_was_left_out(small: Path, tmp_pat
 def test_info_is_a_plain_table_when_piped(small: Path) -> None:
     text = run("info", small, "--skip-bad")
     assert "requests    2" in text
-    assert "left out: 1 rows, prompt_tokens below 1" in text
+    assert "left out: 1 row, prompt_tokens below 1" in text
     assert "\x1b" not in text
 
 
@@ -64,7 +64,7 @@ def test_a_failing_conversion_leaves_the_target_as_it_was(small: Path, tmp_path:
         run("convert", small, target)
     with pytest.raises(ConfigError, match=r"t\.txt ends in \.txt"):
         run("convert", small, tmp_path / "t.txt")
-    with pytest.raises(ConfigError, match="is the workload's own file"):
+    with pytest.raises(ConfigError, match="--out and TARGET are both"):
         run("convert", small, target, "--skip-bad", "--out", target)
     assert target.read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small.csv", "t.csv"]
@@ -140,3 +140,32 @@ def test_reading_a_workload_loads_no_heavy_library(small: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_no_requests_to_make_is_a_sentence_about_requests_alone(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^requests is 0; expected a whole number >= 1$"):
+        run("generate", tmp_path / "t.csv", "-n", "0")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", [
+    ("info", "w.csv", "--out", "w.csv"),
+    ("convert", "w.csv", "w.csv"),
+    ("sample", "w.csv", "w.csv", "--size", "1"),
+    ("convert", "w.csv", "link.csv"),
+    ("convert", "w.csv", "other.csv", "--out", "./w.csv"),
+    ("generate", "w.csv", "--prompt", "empirical:file=w.csv"),
+    ("generate", "new.csv", "--output", "empirical:file=w.csv,column=output", "--out", "w.csv"),
+    ("info", "w.csv", "--config", "run.yaml", "--out", "run.yaml"),
+])  # fmt: skip
+def test_no_command_writes_over_what_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "w.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,5,2\n1,6,3\n")
+    (tmp_path / "link.csv").symlink_to("w.csv")
+    (tmp_path / "run.yaml").write_text("seed: 1\n")
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(ConfigError, match=r"would replace .*, which this command reads; expected another name"):
+        run(*command)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before

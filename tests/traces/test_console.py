@@ -42,50 +42,6 @@ def test_without_json_the_tables_are_printed_plain() -> None:
     assert run("--seed", "7").stdout == "seed 7\n"
 
 
-def test_a_config_file_gives_defaults_and_flags_win(tmp_path: Path) -> None:
-    file = tmp_path / "run.yaml"
-    file.write_text(
-        "max-num-seqs: 9\nseed: 3\njson: true\npath: x.csv\npolicies: [static, chunked]\ntag: [a, b]\nout:\n"
-    )
-    result = json.loads(run("--config", str(file), "--seed", "5").stdout)
-    assert result == {"path": "x.csv", "max_num_seqs": 9, "policies": "static,chunked", "tag": ["a", "b"], "seed": 5}
-
-
-def test_an_unknown_key_names_file_key_and_the_nearest_option(tmp_path: Path) -> None:
-    file = tmp_path / "run.yaml"
-    file.write_text("max_num_seq: 9\n")
-    with pytest.raises(ConfigError, match=r"run\.yaml: unknown key 'max_num_seq' \(did you mean 'max-num-seqs'\?\)"):
-        run("--config", str(file))
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("a: [1\nb: 2\n", r"run\.yaml, line \d+: not valid YAML"),
-        ("- 1\n", "found a list"),
-        ("seed:\n  x: 1\n", "'seed' is a group of settings"),
-        ("\x00", "not valid YAML"),
-    ],
-)
-def test_a_broken_config_file_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
-    file = tmp_path / "run.yaml"
-    file.write_text(text)
-    with pytest.raises(ConfigError, match=sentence):
-        run("--config", str(file))
-
-
-def test_a_missing_config_file_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"gone\.yaml: cannot read the configuration: No such file"):
-        run("--config", str(tmp_path / "gone.yaml"))
-
-
-def test_a_value_of_the_wrong_type_in_the_config_names_the_option(tmp_path: Path) -> None:
-    file = tmp_path / "run.yaml"
-    file.write_text("seed: many\n")
-    with pytest.raises(click.BadParameter, match="many"):
-        run("--config", str(file))
-
-
 def test_out_writes_json_or_csv_by_its_name(tmp_path: Path) -> None:
     emit(ROWS, as_json=False, out=tmp_path / "r.json", render=lambda console: None)
     emit(ROWS, as_json=False, out=tmp_path / "r.csv", render=lambda console: None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -97,3 +98,18 @@ def test_csv_needs_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot make the folder"):
         export_csv(two_requests(), tmp_path / "file")
+
+
+def test_a_disk_too_full_for_any_table_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("traces.export._write_csv", full)
+    with pytest.raises(UserError, match="no space left on device"):
+        export_csv(two_requests(), tmp_path / "tables")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "mine").touch()
+    with pytest.raises(UserError, match="no space left on device"):
+        export_csv(two_requests(), tmp_path / "tables")
+    assert [file.name for file in (tmp_path / "tables").iterdir()] == ["mine"]
