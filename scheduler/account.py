@@ -124,7 +124,7 @@ def _advance_tail(plan: StepPlan, rows: dict[Request, int]) -> TailSums:
             again, prefill, decode = again + recomputed, prefill + prompt, decode + count - recomputed - prompt
         if count > longest:
             longest = count
-        if count == 1 and before:
+        if count == 1:
             decode_rows += 1
             decode_context += after
         else:

@@ -25,7 +25,7 @@ class StepShape:
     """The amount of work in a step, as exact integer sums; what a cost model sees.
 
     A *row* is one token position run through the dense layers. Attention work is given in two parts: decode rows
-    (one new token each) and prefill rows.
+    (one new token each, a prompt of one token too) and prefill rows.
 
     Attributes:
         layout: ``padded`` (rows x cols rectangle) or ``ragged`` (one flat row).
@@ -98,8 +98,8 @@ class StepShape:
     def of(cls, layout: Layout, new_tokens: list[int], contexts: list[int]) -> StepShape:
         """The shape of a ragged step over requests with `new_tokens` after `contexts` computed ones."""
         pairs = list(zip(new_tokens, contexts, strict=True))
-        decode = [(n, c) for n, c in pairs if n == 1 and c > 0]
-        prefill = [(n, c) for n, c in pairs if not (n == 1 and c > 0)]
+        decode = [(n, c) for n, c in pairs if n == 1]
+        prefill = [(n, c) for n, c in pairs if n != 1]
         total = sum(new_tokens)
         rows = (np.array(new_tokens, dtype=np.int64), np.array(contexts, dtype=np.int64))
         return cls(

@@ -192,7 +192,7 @@ def check_shapes(run: Run, step: StepRecord) -> None:
 
 
 def is_decode(row: Row) -> bool:
-    return row.scheduled == 1 and row.computed > 0
+    return row.scheduled == 1
 
 
 def check_limits(run: Run) -> None:

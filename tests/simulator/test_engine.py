@@ -145,3 +145,11 @@ def test_the_same_run_twice_leaves_the_same_bytes() -> None:
     for table in ("steps", "spans", "requests", "gaps"):
         one, two = first.columns(table), second.columns(table)
         assert all(one[name].tobytes() == two[name].tobytes() for name in one)
+
+
+@pytest.mark.parametrize("layout", ["padded", "ragged"])
+@pytest.mark.parametrize("prompt", [1, 2, 16])
+def test_without_padded_rows_or_positions_no_time_is_charged_to_padding(prompt: int, layout: str) -> None:
+    steps = simulate(workload([0.0], [prompt], [3]), policy="slots", layout=layout).steps
+    assert steps["padding_prompt"].sum() == steps["padding_context"].sum() == 0
+    assert steps["padding_s"].tolist() == [0.0, 0.0, 0.0]
