@@ -33,6 +33,8 @@ class KvManager:
         self._delay = config.async_scheduling
         self._logical_release = logical_release
         self._filled: list[tuple[Request, int, int]] = []
+        """``(request, its admission, full blocks)``, not offered to lookups yet."""
+        # What decodes fill in a step that is planned ahead is known a step later only.
         self._decoded = list[tuple[Request, int, int]]() if self._delay else self._filled
         self._looked_up: tuple[Request, int, list[int]] | None = None
 
@@ -115,13 +117,13 @@ class KvManager:
         return blocks
 
     def publish(self, request: Request, upto: int) -> None:
-        """Offer the full blocks up to token `upto`, whose tokens are known, to later lookups."""
+        """Offer the full blocks up to token `upto`, whose tokens are known, to later lookups; only while `caching`."""
         if request.tokens is not None and upto // self.block_size > request.num_published:
             self._publish_filled()
             self._publish(request, upto // self.block_size)
 
     def decoded(self, request: Request, upto: int) -> None:
-        """A decode fills the block that ends at token `upto`: offer it when needed.
+        """A decode fills the block that ends at token `upto`: offer it when needed; only while `caching`.
 
         Under async scheduling its last token is not known before the next step is planned, so it waits for that.
         """

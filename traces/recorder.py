@@ -47,8 +47,8 @@ class _Live:
     """What the recorder remembers of a request from its first seat until it ends."""
 
     __slots__ = (
-        "delivered", "first_token_s", "index", "kind", "last_s", "preemptions", "request", "scheduled_s", "slot", "tick",
-        "times", "tokens",
+        "delivered", "first_token_s", "index", "kind", "last_s", "preemptions", "request", "scheduled_s", "slot",
+        "tick", "times", "tokens",
     )  # fmt: skip
 
     def __init__(self, request: Request, scheduled_s: float, times: array[float] | None) -> None:
@@ -431,7 +431,7 @@ class TraceRecorder:
                 self._open_span(live, PADDING, last_step + 1, span_end_s)
 
     def _write_request(self, live: _Live, finished_s: float) -> None:
-        request, index = live.request, live.request.index
+        request, index = live.request, live.index
         output, first_token_s = live.delivered, live.first_token_s
         ended = finished_s == finished_s
         reason = (request.finish_reason or _ABORT) if ended else None
@@ -461,7 +461,7 @@ class TraceRecorder:
                 self._open_span(live, PADDING, step, self._end_s)
                 if self._keep_plans:
                     gone = step + (live.request in plan.dropped)  # that row was planned before the end was known
-                    self._plans.append(_pack_plan(gone, live.request.index, live.slot, 0, 0, schema.LEFT, 0))
+                    self._plans.append(_pack_plan(gone, live.index, live.slot, 0, 0, schema.LEFT, 0))
         self._num_held = sum(live.kind == PADDING for live in self._live.values())
 
     def _has_all(self, live: _Live) -> bool:
@@ -472,7 +472,7 @@ class TraceRecorder:
     def _open_decodes(self, step: int, time_s: float) -> None:
         """Requests whose prompt was through with this step decode from the next on, unless they ended with it."""
         for live in self._fresh:
-            if live.kind == _NO_SPAN and live.request.index in self._live:
+            if live.kind == _NO_SPAN and live.index in self._live:
                 self._open_span(live, DECODE, step, time_s)
         self._fresh.clear()
 
