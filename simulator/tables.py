@@ -36,7 +36,19 @@ def comparison_tables(comparison: Comparison, console: Console) -> None:
 def run_table(runs: Sequence[dict[str, Any]], console: Console) -> None:
     """Print one line a run."""
     table = Table(title="runs (latencies: mean / p99 seconds)")
-    columns = ("policy", "layout", "TTFT", "TPOT", "E2E", "queue", "out tok/s", "makespan", "slots", "padding", "pad s")
+    columns = (
+        "policy",
+        "layout",
+        "TTFT",
+        "TPOT",
+        "E2E",
+        "queue",
+        "out tok/s",
+        "makespan",
+        "occupancy",
+        "padding",
+        "pad s",
+    )
     for name in columns:
         table.add_column(name, justify="left" if name in ("policy", "layout") else "right")
     table.add_column("notes")
@@ -68,7 +80,7 @@ def sweep_table(result: Mapping[str, Any], console: Console) -> None:
     title = f"runs (* on the front of output tokens/s against {latency}; latencies: mean / p99 seconds)"
     table = Table(title=title)
     table.add_column("")
-    for name in (*axes, "out tok/s", latency, "TTFT", "TPOT", "E2E", "slots", "padding"):
+    for name in (*axes, "out tok/s", latency, "TTFT", "TPOT", "E2E", "occupancy", "padding"):
         table.add_column(name, justify="right")
     table.add_column("notes")
     for row in result["runs"]:
