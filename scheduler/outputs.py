@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +26,12 @@ class OutputChecker:
         if not set(stop_token_ids) <= set(self._watched):
             self._watched = sorted({*self._watched, *stop_token_ids})
 
-    def take(self, plan: StepPlan, rows: PlanRows, sampled: TokenArray, seats: Seats) -> list[tuple[Request, int]]:
+    def take(
+        self, plan: StepPlan, rows: PlanRows, sampled: TokenArray, seats: Seats, by_string: Collection[Request] = ()
+    ) -> list[tuple[Request, int]]:
         """Store the kept tokens of a step; returns ``(request, number of outputs)`` of those that stop with it.
 
-        `sampled` has shape ``(rows,)``; raises ValueError otherwise.
+        `sampled` has shape ``(rows,)``; raises ValueError otherwise. `by_string` have completed a stop string with it.
         """
         if sampled.shape != rows.slots.shape:
             raise ValueError(f"{sampled.shape} sampled tokens for {rows.slots.shape} rows")
@@ -37,10 +39,13 @@ class OutputChecker:
         keep = self._keep(plan, rows)
         self._store(rows, sampled, positions, keep, seats)
         stops = []
-        for index in np.flatnonzero(self._is_watched(sampled) & keep):
+        watched = self._is_watched(sampled)
+        if by_string:
+            watched |= np.array([request in by_string for request in rows.requests])
+        for index in np.flatnonzero(watched & keep):
             request = rows.requests[index]
             outputs = int(positions[index]) + 1 - request.num_prompt_tokens
-            if self._stops(request, int(sampled[index]), outputs):
+            if self._stops(request, int(sampled[index]), outputs, by_string):
                 stops.append((request, outputs))
         return stops
 
@@ -77,7 +82,9 @@ class OutputChecker:
             found |= sampled == token
         return found
 
-    def _stops(self, request: Request, token: int, outputs: int) -> bool:
+    def _stops(self, request: Request, token: int, outputs: int, by_string: Collection[Request]) -> bool:
         if outputs < request.min_tokens or request.status is RequestStatus.FINISHED:
             return False
-        return token in request.stop_token_ids or (token in self._eos and not request.ignore_eos)
+        return (
+            request in by_string or token in request.stop_token_ids or (token in self._eos and not request.ignore_eos)
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -272,13 +272,19 @@ class Scheduler:
                 return rows.scheduled, rows.computed
         raise RuntimeError(f"step {step} is not in flight")
 
-    def update(self, plan: StepPlan, token_ids: TokenArray | Sequence[int] | None = None) -> Sequence[Request]:
+    def update(
+        self,
+        plan: StepPlan,
+        token_ids: TokenArray | Sequence[int] | None = None,
+        stopped: Collection[Request] = (),
+    ) -> Sequence[Request]:
         """Take a step's results, oldest plan first; returns the requests that ended, in running order.
 
         Args:
             plan: what `schedule` returned.
             token_ids: sampled tokens, shape ``(rows,)``, one for each of `rows(plan)`, which must have been asked for;
                 None where contents are not computed (then requests end by length or by their recorded EOS).
+            stopped: requests whose token of this step completes a stop string: it ends them as an EOS would.
         """
         in_flight = self._in_flight
         if not in_flight or in_flight[0] is not plan:
@@ -286,7 +292,7 @@ class Scheduler:
         in_flight.popleft()
         self._fresh = None
         if plan.ending or token_ids is not None:
-            self._end_all(plan, token_ids)
+            self._end_all(plan, token_ids, stopped)
         if self.seats.held and not self.seats.num_running:
             plan.finished = [*plan.finished, *self._release_batch()]
         if self._outgrown:
@@ -295,8 +301,10 @@ class Scheduler:
             self._abort_late()
         return plan.finished
 
-    def _end_all(self, plan: StepPlan, token_ids: TokenArray | Sequence[int] | None) -> None:
-        ends = self._ends(plan, token_ids)
+    def _end_all(
+        self, plan: StepPlan, token_ids: TokenArray | Sequence[int] | None, stopped: Collection[Request]
+    ) -> None:
+        ends = self._ends(plan, token_ids, stopped)
         if not ends:
             return
         finished = list(plan.finished)
@@ -318,14 +326,14 @@ class Scheduler:
                 self.seats.set_aside(request)
 
     def _ends(
-        self, plan: StepPlan, token_ids: TokenArray | Sequence[int] | None
+        self, plan: StepPlan, token_ids: TokenArray | Sequence[int] | None, by_string: Collection[Request]
     ) -> list[tuple[Request, FinishReason, int]]:
         """Who ends with this step's results: ``(request, reason, number of outputs)``, in running order."""
         ends = []
         stopped = set()
         if token_ids is not None:
             sampled = np.asarray(token_ids, dtype=np.int32)
-            for request, outputs in self._outputs.take(plan, self.rows(plan), sampled, self.seats):
+            for request, outputs in self._outputs.take(plan, self.rows(plan), sampled, self.seats, by_string):
                 ends.append((request, _STOP, outputs))
                 stopped.add(request)
         for request in plan.ending:

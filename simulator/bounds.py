@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from scheduler.plan import StepShape
 from traces.metrics import step_weights
+from traces.record import record_of
 from traces.trace import Trace
 
 from .costs import CostModel, make_cost_model
 from .costs.roofline import RooflineCost
-from .summary import record_of
 
 MOST_PRICED = 2000
 """Steps that are priced again; of a longer run evenly spaced ones stand for all."""

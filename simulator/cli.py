@@ -76,9 +76,10 @@ def simulate(
     """One policy on a workload; with --trace it writes a step trace."""
     import time
 
+    from traces.record import record_of
+    from traces.run_table import run_table
+
     from .run import simulate as run_simulation
-    from .summary import record_of
-    from .tables import run_table
 
     requests, load = _load(workload, seed, parameters)
     start = time.perf_counter()
@@ -200,6 +201,44 @@ def explain(
     with progress("explaining", None) as bar:
         found = explain_run(source, seed=seed, on_run=bar.advance, **options, **given(parameters))
     emit(found.as_dict(), as_json=as_json, out=out, render=lambda console: explanation_tables(found.as_dict(), console))
+
+
+@click.command(cls=Run)
+@click.argument("trace", type=click.Path())
+@click.option("--workload", type=click.Path(), help="Its requests, where they were not kept beside it.")
+@common_options
+@click.pass_context
+def rerun(ctx: click.Context, trace: str, workload: str | None, seed: int, out: str | None, as_json: bool) -> None:
+    """Simulate a recorded run from its durations, arrivals and output lengths; compare every decision.
+
+    Exit code 1 when a step differs; the first one is shown.
+    """
+    from traces.formats import read_workload
+    from traces.same_plans import first_difference
+    from traces.trace import Trace
+
+    from .rerun import rerun as run_again
+
+    recorded = Trace.open(trace)
+    again = run_again(recorded, None if workload is None else read_workload(workload))
+    steps = len(recorded.column("steps", "step"))
+    difference = first_difference(recorded, again)
+    same = steps if difference is None else difference.step
+    record = {
+        "trace": trace,
+        "steps": steps,
+        "same": same,
+        "difference": None if difference is None else str(difference),
+    }
+
+    def render(console: Console) -> None:
+        if difference is None:
+            console.print(f"all {steps:,} steps make the same plans")
+        else:
+            console.print(str(difference), markup=False)
+
+    emit(record, as_json=as_json, out=out, render=render)
+    ctx.exit(0 if difference is None else 1)
 
 
 READING = ("sort", "skip_bad", "hash_block")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import simpy
@@ -87,16 +87,19 @@ class SimulatedEngine:
         cost_model: prices.
         recorder: remembers.
         inbox: what arrives.
+        before_plan: called before every plan; it may put into the inbox what is due by step rather than by time.
     """
 
     def __init__(
-        self, env: simpy.Environment, scheduler: Scheduler, cost_model: CostModel, recorder: TraceRecorder, inbox: Inbox
-    ) -> None:
+        self, env: simpy.Environment, scheduler: Scheduler, cost_model: CostModel, recorder: TraceRecorder,
+        inbox: Inbox, *, before_plan: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
         self._env = env
         self._scheduler = scheduler
         self._cost_model = cost_model
         self._recorder = recorder
         self._inbox = inbox
+        self._before_plan = before_plan
 
     def start(self) -> Event:
         """Start serving; the event returned fires when all work is done and no more will come."""
@@ -108,8 +111,11 @@ class SimulatedEngine:
         schedule, step_cost, update = self._scheduler.schedule, self._cost_model.step_cost, self._scheduler.update
         record = self._recorder.step
         events = env._queue
+        feed = self._before_plan
         now_s = env.now
         while True:
+            if feed is not None:
+                feed()
             if inbox.arrivals or inbox.aborts:
                 self._take_in()
             plan = schedule(now_s)
@@ -139,6 +145,8 @@ class SimulatedEngine:
         device_free_s = 0.0
         running: tuple[StepPlan, float, float, StepCost, float] | None = None
         while True:
+            if self._before_plan is not None:
+                self._before_plan()
             if inbox.arrivals or inbox.aborts:
                 self._take_in()
             plan = scheduler.schedule(env.now)

@@ -11,6 +11,7 @@ import numpy as np
 
 from scheduler.errors import ConfigError, InputError, UserError
 from traces.presets import at_rate
+from traces.record import record_of
 from traces.trace import Trace
 from traces.workload import Workload
 
@@ -20,7 +21,6 @@ from .redraw import resolve
 from .run import check_load, make_load, run, servable
 from .setup import Setup
 from .slo import Figure
-from .summary import record_of
 
 MOST_TRIED = 3
 """Knobs that are simulated before the best of them is taken."""

@@ -16,6 +16,7 @@ import simpy
 from scheduler import Scheduler
 from scheduler.errors import ConfigError, UserError
 from traces.metrics import RequestTimes, spread, weighted_spread
+from traces.record import FIGURES, record_of
 from traces.recorder import TraceRecorder
 from traces.trace import Trace
 from traces.workload import Workload
@@ -26,7 +27,6 @@ from .load import Load
 from .router import FrontInbox, Replica, Router, find_router
 from .run import describe, refuse_early
 from .setup import System
-from .summary import FIGURES, record_of
 
 FILES_A_TRACE = 12
 """Files that a recorder holds open, rounded up."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from traces.run_table import NONE, mean_and_p99, notes, run_table, seconds
 from traces.tables import print_table
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from .compare import Comparison
-
-NONE = "-"
 
 
 def comparison_tables(comparison: Comparison, console: Console) -> None:
@@ -31,34 +30,6 @@ def comparison_tables(comparison: Comparison, console: Console) -> None:
     if result["effects"]:
         console.print()
         effect_table(result["effects"], console)
-
-
-def run_table(runs: Sequence[dict[str, Any]], console: Console) -> None:
-    """Print one line a run."""
-    table = Table(title="runs (latencies: mean / p99 seconds)")
-    columns = (
-        "policy",
-        "layout",
-        "TTFT",
-        "TPOT",
-        "E2E",
-        "queue",
-        "out tok/s",
-        "makespan",
-        "occupancy",
-        "padding",
-        "pad s",
-    )
-    for name in columns:
-        table.add_column(name, justify="left" if name in ("policy", "layout") else "right")
-    table.add_column("notes")
-    for run in runs:
-        spreads = [_spread(run[name]) for name in ("ttft_s", "tpot_s", "e2e_s", "queue_s")]
-        table.add_row(
-            run["policy"], run["layout"], *spreads, f"{run['output_tokens_per_s']:,.0f}", f"{run['makespan_s']:,.1f} s",
-            f"{run['slot_occupancy']:.1%}", f"{run['padding_fraction']:.1%}", f"{run['padding_s']:,.1f}", _notes(run),
-        )  # fmt: skip
-    print_table(console, table, keys=2)
 
 
 def effect_table(effects: Sequence[dict[str, Any]], console: Console) -> None:
@@ -92,8 +63,8 @@ def sweep_table(result: Mapping[str, Any], console: Console) -> None:
         table.add_row(
             "*" if row["pareto"] else "", *point, f"{row['output_tokens_per_s']:,.0f}",
             NONE if spread is None else seconds(spread[figure]),
-            *(_spread(row[name]) for name in ("ttft_s", "tpot_s", "e2e_s")),
-            f"{row['slot_occupancy']:.1%}", f"{row['padding_fraction']:.1%}", _notes(row),
+            *(mean_and_p99(row[name]) for name in ("ttft_s", "tpot_s", "e2e_s")),
+            f"{row['slot_occupancy']:.1%}", f"{row['padding_fraction']:.1%}", notes(row),
         )  # fmt: skip
     print_table(console, table, keys=1 + len(axes))
     ran = len(result["runs"]) - result["reused"]
@@ -159,32 +130,6 @@ def _value(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "+".join(map(str, value)) or "none"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _spread(spread: dict[str, float] | None) -> str:
-    return NONE if spread is None else f"{seconds(spread['mean'])} / {seconds(spread['p99'])}"
-
-
-def seconds(value: float) -> str:
-    """Seconds with about three digits."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _notes(run: dict[str, Any]) -> str:
-    notes = []
-    if run["saturated"]:
-        notes.append("saturated")
-    if run["preemptions"]:
-        notes.append(_count(run["preemptions"], "preemption"))
-    if run["finished"] < run["requests"]:
-        notes.append(f"{run['requests'] - run['finished']:,} not served")
-    if run["extrapolated"]:
-        notes.append(_count(run["extrapolated"]["steps"], "step") + " extrapolated")
-    return ", ".join(notes)
-
-
-def _count(number: int, unit: str) -> str:
-    return f"{number:,} {unit}{'' if number == 1 else 's'}"
 
 
 def _factors(parts: dict[str, float | None]) -> str:

@@ -1,0 +1,72 @@
+"""Runs as a table for people: one line a run, simulated or measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from .tables import print_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NONE = "-"
+
+
+def run_table(runs: Sequence[dict[str, Any]], console: Console) -> None:
+    """Print one line a run."""
+    table = Table(title="runs (latencies: mean / p99 seconds)")
+    columns = (
+        "policy",
+        "layout",
+        "TTFT",
+        "TPOT",
+        "E2E",
+        "queue",
+        "out tok/s",
+        "makespan",
+        "occupancy",
+        "padding",
+        "pad s",
+    )
+    for name in columns:
+        table.add_column(name, justify="left" if name in ("policy", "layout") else "right")
+    table.add_column("notes")
+    for run in runs:
+        spreads = [mean_and_p99(run[name]) for name in ("ttft_s", "tpot_s", "e2e_s", "queue_s")]
+        table.add_row(
+            run["policy"], run["layout"], *spreads, f"{run['output_tokens_per_s']:,.0f}", f"{run['makespan_s']:,.1f} s",
+            f"{run['slot_occupancy']:.1%}", f"{run['padding_fraction']:.1%}", f"{run['padding_s']:,.1f}", notes(run),
+        )  # fmt: skip
+    print_table(console, table, keys=2)
+
+
+def mean_and_p99(spread: dict[str, float] | None) -> str:
+    """A latency's cell."""
+    return NONE if spread is None else f"{seconds(spread['mean'])} / {seconds(spread['p99'])}"
+
+
+def seconds(value: float) -> str:
+    """Seconds with about three digits."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def notes(run: dict[str, Any]) -> str:
+    """What a reader of a run's figures must know besides."""
+    notes = []
+    if run["saturated"]:
+        notes.append("saturated")
+    if run["preemptions"]:
+        notes.append(count(run["preemptions"], "preemption"))
+    if run["finished"] < run["requests"]:
+        notes.append(f"{run['requests'] - run['finished']:,} not served")
+    if run["extrapolated"]:
+        notes.append(count(run["extrapolated"]["steps"], "step") + " extrapolated")
+    return ", ".join(notes)
+
+
+def count(number: int, unit: str) -> str:
+    """A number with its unit, one or many."""
+    return f"{number:,} {unit}{'' if number == 1 else 's'}"
