@@ -71,13 +71,11 @@ def build(
     clock = Clock()
     scheduler = Scheduler(config, track_blocks=True, token_rows=True)
     ops = _ops_name(ops, on)
-    runner = Runner(
-        Model(facts, weights, make_ops(ops), max_positions=config.max_model_len),
-        KvCache(facts, config.num_blocks, config.block_size, kind, on),
-        num_slots=config.max_num_seqs, max_model_len=config.max_model_len, device=on,
-    )  # fmt: skip
+    network = Model(facts, weights, make_ops(ops, str(on)), max_positions=config.max_model_len)
+    del weights  # the model has what it needs, some of it in another form
+    cache = KvCache(facts, config.num_blocks, config.block_size, network.dtype, on)
     executor = Executor(
-        scheduler, _device(runner, clock, on, num_threads, config), vocab_size=facts.vocab_size,
+        scheduler, make_device(network, cache, config, clock, on, num_threads), vocab_size=facts.vocab_size,
         eos_token_ids=config.eos_token_ids,
     )  # fmt: skip
     name = str(model) if not Path(model).exists() else Path(model).resolve().name
@@ -127,7 +125,24 @@ def _threads(threads: int | None) -> int:
     return threads
 
 
-def _device(runner: Runner, clock: Clock, device: torch.device, threads: int, config: SchedulerConfig) -> Device:
+def make_device(
+    model: Model, cache: KvCache, config: SchedulerConfig, clock: Clock, device: torch.device, threads: int
+) -> Device:
+    """The device that runs a model's steps: kernels lay flat steps out where there are kernels."""
+    if model.ops.name != "triton":
+        runner = Runner(
+            model, cache, num_slots=config.max_num_seqs, max_model_len=config.max_model_len, device=device
+        )  # fmt: skip
+    else:
+        from .gpu import GpuRunner
+
+        runner = GpuRunner(model, cache, config, device)
+        if device.type == "cuda":
+            runner.capture(config.cudagraph_capture_sizes)
+    if device.type == "cuda":
+        from .gpu import CudaDevice
+
+        return CudaDevice(runner, clock)
     return CpuDevice(runner, clock, threads=threads, beside=config.async_scheduling)
 
 

@@ -27,27 +27,36 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class DeviceStep:
-    """What the device needs to run a step; everything in it is its own, nothing changes later.
+    """What the device needs to run a step; everything in it is its own, nothing changes later. N requests.
 
     Attributes:
-        batch: the flat row or the rectangle, N requests first. Its `input_ids` are not used: a token sampled by a step
-            in flight is known to the device alone.
+        batch: the flat row or the rectangle. Its `input_ids` are not used: a token sampled by a step in flight is known
+            to the device alone. None: a flat row that the device lays out itself.
         updates: new entries of the block table.
         seated: ``(slot, known tokens)`` of requests that take a seat in this step.
-        slots, places: where each sampled token goes in the token table: seat and position, ``(N,)``.
-        samples: whether it goes there (a chunk in mid-prompt samples nothing that counts), ``(N,)``.
+        slots, computed, scheduled: seat, tokens computed before and tokens scheduled of each request, ``(N,)``.
+        padding: rows of graph padding.
+        samples: whether its sampled token counts (a chunk in mid-prompt samples nothing that does), ``(N,)``.
         sampling: how to sample; None: all greedy.
         forced: tokens that stand instead of the sampled ones, ``(N,)``, -1 where none does; None: none at all.
     """
 
-    batch: FlatBatch | PaddedBatch
+    batch: FlatBatch | PaddedBatch | None
     updates: BlockUpdates
     seated: list[tuple[int, TokenArray]]
     slots: IntArray
-    places: IntArray
+    computed: IntArray
+    scheduled: IntArray
+    padding: int
     samples: BoolArray
     sampling: SamplingBatch | None
     forced: TokenArray | None
+
+    @property
+    def places(self) -> IntArray:
+        """Position of each sampled token, ``(N,)``."""
+        places: IntArray = self.computed + self.scheduled
+        return places
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,13 @@ class Launched(Protocol):
 
 
 class Device(Protocol):
-    """Runs steps one after the other."""
+    """Runs steps one after the other.
+
+    Attributes:
+        lays_out: it makes a flat row's tensors itself, from tables it keeps; steps need bring none.
+    """
+
+    lays_out: bool
 
     def launch(self, step: DeviceStep) -> Launched:
         """Hand over a step."""
@@ -95,6 +110,9 @@ class Runner:
         device: torch's.
     """
 
+    lays_out = False
+    """See `Device`."""
+
     def __init__(
         self, model: Model, cache: KvCache, *, num_slots: int, max_model_len: int, device: torch.device
     ) -> None:
@@ -102,13 +120,13 @@ class Runner:
         self._cache = cache
         self._device = device
         self._columns = max_model_len
-        self._tokens = torch.zeros(num_slots * max_model_len, dtype=torch.int64, device=device)
+        self._tokens = torch.zeros(num_slots * max_model_len, dtype=torch.int32, device=device)
 
     @torch.inference_mode()
     def run(self, step: DeviceStep) -> tuple[Tensor, Logprobs | None]:
         """Compute a step; returns the sampled token ids ``(N,)`` on the device, and log-probabilities."""
         self._seat(step)
-        logits = self._model.forward(self._inputs(step), self._cache)
+        logits = self._logits(step)
         sampled = sample(logits[: len(step.slots)], step.sampling)
         token_ids = sampled.token_ids
         if step.forced is not None:
@@ -116,6 +134,9 @@ class Runner:
             token_ids = torch.where(forced >= 0, forced, token_ids)
         self._keep(step, token_ids)
         return token_ids, sampled.logprobs
+
+    def _logits(self, step: DeviceStep) -> Tensor:
+        return self._model.forward(self._inputs(step), self._cache)
 
     def _seat(self, step: DeviceStep) -> None:
         for slot, tokens in step.seated:
@@ -127,10 +148,11 @@ class Runner:
         places = step.slots * self._columns + step.places
         if not step.samples.all():
             places, token_ids = places[step.samples], token_ids[self._to(np.flatnonzero(step.samples))]
-        self._tokens[self._to(places)] = token_ids.to(torch.int64)
+        self._tokens[self._to(places)] = token_ids.to(torch.int32)
 
     def _inputs(self, step: DeviceStep) -> StepInputs:
         batch = step.batch
+        assert batch is not None
         if isinstance(batch, PaddedBatch):
             input_ids = self._rectangle_ids(batch)
             attention: FlatAttention | PaddedAttention = self._padded(batch)
@@ -198,6 +220,7 @@ class CpuDevice:
     """The CPU as a device: at once in the caller's thread, or beside it in one of its own (`beside`)."""
 
     def __init__(self, runner: Runner, clock: Clock, *, threads: int, beside: bool) -> None:
+        self.lays_out = runner.lays_out
         self._runner = runner
         self._clock = clock
         self._threads = threads

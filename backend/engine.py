@@ -165,7 +165,9 @@ class Engine:
             eos_at=eos_at,
         )
         self._scheduler.refuse_if_never(request)
-        stream = TextStream(self.tokenizer, params) if text and self.tokenizer is not None else None
+        stream = None
+        if text and self.tokenizer is not None:
+            stream = TextStream(self.tokenizer, params, eos_token_ids=self.config.eos_token_ids)
         seed = _request_seed(self._seed, index) if params.seed is None else params.seed
         return Live(request, params, seed, on_output, stream, script)
 

@@ -46,21 +46,23 @@ class Executor:
         updates = self._batch.apply(plan)
         rows = scheduler.rows(plan)
         seated = [self._seat(request, lives[request]) for request in plan.admitted]
-        places = rows.computed + rows.scheduled
-        if plan.layout == "padded":
-            batch: FlatBatch | PaddedBatch = self._batch.build_padded(plan, rows, scheduler.burning())
-        else:
-            batch = self._batch.build(plan, rows)
         return self._device.launch(DeviceStep(
-            batch=batch,
+            batch=self._lay_out(plan, rows),
             updates=updates,
             seated=seated,
             slots=rows.slots,
-            places=places,
+            computed=rows.computed,
+            scheduled=rows.scheduled,
+            padding=plan.padding_graph,
             samples=rows.samples,
-            sampling=self._sampling.batch(rows.slots, places),
+            sampling=self._sampling.batch(rows.slots, rows.computed + rows.scheduled),
             forced=self._forced(rows) if self._scripts else None,
         ))  # fmt: skip
+
+    def _lay_out(self, plan: StepPlan, rows: PlanRows) -> FlatBatch | PaddedBatch | None:
+        if plan.layout == "padded":
+            return self._batch.build_padded(plan, rows, self._scheduler.burning())
+        return None if self._device.lays_out else self._batch.build(plan, rows)
 
     def close(self) -> None:
         """No more plans will come."""

@@ -29,8 +29,8 @@ class Live:
     """
 
     __slots__ = (
-        "_pending", "_told", "first_s", "held", "last_s", "on_output", "params", "request", "scheduled_s", "script", "seed",
-        "stream", "token_ids",
+        "_pending", "_told", "first_s", "held", "last_s", "on_output", "params", "request", "scheduled_s", "script",
+        "seed", "stream", "token_ids",
     )  # fmt: skip
 
     def __init__(

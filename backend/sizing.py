@@ -34,11 +34,24 @@ def scheduler_config(
         raise ConfigError(
             f"max_model_len is {given['max_model_len']}; expected at most the model's {model.max_positions} positions"
         )
+    if device.type == "cuda" and "cudagraph_capture_sizes" not in given:
+        given["cudagraph_capture_sizes"] = capture_sizes(SchedulerConfig(**_only(given, "max_num_seqs")).max_num_seqs)
     if "num_blocks" not in given:
-        block_size = SchedulerConfig(**{name: given[name] for name in ("block_size",) if name in given}).block_size
+        block_size = SchedulerConfig(**_only(given, "block_size")).block_size
         gib = kv_gib(kv_cache_gib, device, gpu_memory_utilization)
         given["num_blocks"] = _blocks(model, gib, block_size, dtype)
     return SchedulerConfig(**given)
+
+
+def capture_sizes(max_num_seqs: int) -> tuple[int, ...]:
+    """Rows of the decode steps to record as CUDA graphs: 1, 2, 4, then every 8 (vLLM's sizes), up to the slots."""
+    sizes = [1, 2, 4, *range(8, max_num_seqs + 8, 8)]
+    return tuple(size for size in sizes if size < max_num_seqs + 8)
+
+
+def _only(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """That setting alone, to be checked before the others are known."""
+    return {name: settings[name]} if name in settings else {}
 
 
 def kv_gib(kv_cache_gib: float | None, device: torch.device, gpu_memory_utilization: float) -> float:

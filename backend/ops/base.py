@@ -28,10 +28,13 @@ class FlatAttention:
     Attributes:
         query_start_loc: request i owns rows ``[loc[i], loc[i + 1])``, int32 ``(N + 1,)``.
         seq_lens: KV positions each request attends over, its new ones included, int32 ``(N,)``.
-        block_table: block ids, int32 ``(N, most blocks held)``, filled up with null block 0.
-        max_query_len: the longest chunk.
-        max_seq_len: the longest context.
-        host: the same facts in numpy, so that a CPU path need not read tensors element by element.
+        block_table: block ids, int32 ``(N, most blocks held)``, filled up with null block 0; with `slots` the table of
+            all seats.
+        max_query_len: the longest chunk, or a bound.
+        max_seq_len: the longest context, or a bound.
+        host: the same facts in numpy, so that a CPU path need not read tensors element by element; None where the
+            inputs were made on the device.
+        slots: row of the block table of each request, ``(N,)``; None: its own number.
     """
 
     query_start_loc: Tensor
@@ -39,7 +42,8 @@ class FlatAttention:
     block_table: Tensor
     max_query_len: int
     max_seq_len: int
-    host: FlatBatch
+    host: FlatBatch | None
+    slots: Tensor | None = None
 
 
 @dataclass(slots=True)

@@ -68,7 +68,7 @@ class TritonOps:
             attends = self._padded.prepare(inputs, cache, config, cos_sin)
         else:
             attends = RaggedBatch(
-                step.query_start_loc, step.seq_lens, step.block_table, step.max_query_len, step.max_seq_len
+                step.query_start_loc, step.seq_lens, step.block_table, step.max_query_len, step.max_seq_len, step.slots
             )
         return Prepared(inputs.positions, inputs.slot_mapping, cos_sin, attends)
 
