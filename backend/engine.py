@@ -175,7 +175,7 @@ class Engine:
         """Let requests arrive, all at the same time. Raises EngineFull or EngineClosed; then none has."""
         ids = [str(live.request.request_id) for live in lives]
         with self._lock:
-            if self._max_queue is not None and self.num_waiting + len(lives) > self._max_queue:
+            if self._max_queue is not None and self._would_wait(len(lives)) > self._max_queue:
                 raise EngineFull(f"{self.num_waiting} requests wait and at most {self._max_queue} may; try again later")
             taken = [name for name in ids if name in self._ids]
             if taken or len(set(ids)) < len(ids):
@@ -229,6 +229,11 @@ class Engine:
     def num_waiting(self) -> int:
         """Requests that have no seat yet."""
         return self._inbox.num_requests + len(self._scheduler.waiting)
+
+    def _would_wait(self, more: int) -> int:
+        """Requests that would have no seat with so many more: free seats count, unless nobody gets one now."""
+        queued = len(self._scheduler.waiting)
+        return max(len(self._ids) + more - self.config.max_num_seqs, queued + more if queued else 0)
 
     def now(self) -> float:
         """Seconds on the engine's clock."""
