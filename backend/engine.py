@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scheduler import Request, Scheduler
-from scheduler.errors import ConfigError, RequestRefused, UserError
+from scheduler.errors import RequestRefused, UserError
 from scheduler.request import TokenArray
 
+from .answers import Answer, Prompt, as_params, as_prompts, expand, with_choices
 from .inbox import Inbox
 from .live import Live, OnOutput
-from .outputs import EngineStats, RequestOutput, StepEvent, TokenLogprobs, TokenOutput
+from .outputs import EngineStats, RequestOutput, StepEvent, TokenOutput
 from .sampling import SamplingParams
 from .text import TextStream
 
 if TYPE_CHECKING:
     from traces.trace import Trace
-
-Prompt = str | Sequence[int]
 
 
 class EngineFull(UserError):
@@ -199,16 +198,16 @@ class Engine:
             prompts: texts or lists of token ids.
             params: one for all, or one each; default: greedy, as long as the model goes on.
         """
-        many = _as_prompts(prompts)
-        each = _as_params(params, len(many))
-        gathered = [[_Answer(self, prompt, one) for one in expand(each[at])] for at, prompt in enumerate(many)]
+        many = as_prompts(prompts)
+        each = as_params(params, len(many))
+        gathered = [[Answer(self, prompt, one) for one in expand(each[at])] for at, prompt in enumerate(many)]
         self.send([answer.live for answers in gathered for answer in answers])
-        return [_with_choices([answer.wait() for answer in answers]) for answers in gathered]
+        return [with_choices([answer.wait() for answer in answers]) for answers in gathered]
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[TokenOutput]:
         """Deliveries of one answer as they come; leaving the loop early aborts it."""
         told: queue.SimpleQueue[TokenOutput] = queue.SimpleQueue()
-        request_id = self.submit(prompt, _as_params(params, 1)[0], told.put)
+        request_id = self.submit(prompt, as_params(params, 1)[0], told.put)
         try:
             while True:
                 output = told.get()
@@ -352,71 +351,6 @@ class Engine:
             ender(live)
 
 
-class _Answer:
-    """Collects what one request delivers."""
-
-    def __init__(self, engine: Engine, prompt: Prompt, params: SamplingParams) -> None:
-        self._outputs: list[TokenOutput] = []
-        self._ended = threading.Event()
-        self._prompt = engine.encode(prompt)
-        self.live = engine.make(self._prompt, params, self._take)
-
-    def _take(self, output: TokenOutput) -> None:
-        self._outputs.append(output)
-        if output.finish_reason is not None:
-            self._ended.set()
-
-    def wait(self) -> RequestOutput:
-        """The whole answer; blocks until it is there."""
-        self._ended.wait()
-        outputs, last = self._outputs, self._outputs[-1]
-        tokens = [output for output in outputs if output.token_id is not None]
-        logprobs = [output.logprob for output in tokens if output.logprob is not None]
-        assert last.finish_reason is not None
-        return RequestOutput(
-            last.request_id, self._prompt, [output.token_id for output in tokens if output.token_id is not None],
-            "".join(output.text for output in outputs), last.finish_reason, last.stop_reason,
-            logprobs if self.live.params.logprobs is not None else None, last.num_cached_tokens,
-            self.live.request.arrival_s, self.live.first_s, last.time_s, error=last.error,
-        )  # fmt: skip
-
-
-def expand(params: SamplingParams) -> list[SamplingParams]:
-    """One set of parameters for each of the `n` answers: seeds count up from the one given."""
-    from dataclasses import replace
-
-    if params.n == 1:
-        return [params]
-    return [
-        replace(params, n=1, seed=None if params.seed is None else params.seed + index) for index in range(params.n)
-    ]
-
-
-def _with_choices(answers: list[RequestOutput]) -> RequestOutput:
-    first = answers[0]
-    first.choices = answers if len(answers) > 1 else []
-    return first
-
-
-def _as_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    if isinstance(prompts, str) or (len(prompts) and isinstance(prompts[0], int)):
-        return [prompts]  # type: ignore[list-item]  # a str, or a sequence whose first item is an int: one prompt
-    return list(prompts)  # type: ignore[arg-type]  # then it is a sequence of prompts
-
-
-def _as_params(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
-    if params is None:
-        return [SamplingParams(temperature=0.0, max_tokens=None)] * count
-    if isinstance(params, SamplingParams):
-        return [params] * count
-    if len(params) != count:
-        raise ConfigError(f"{len(params)} sampling parameters for {count} prompts; expected one, or one each")
-    return list(params)
-
-
 def _request_seed(seed: int, index: int) -> int:
     """A seed of its own for each request, below 2**63: the engine's and the request's number, kept apart."""
     return ((seed & 0x7FFF_FFFF) << 32) + index
-
-
-__all__ = ["Engine", "EngineClosed", "EngineFull", "TokenLogprobs", "expand"]

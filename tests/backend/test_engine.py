@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from backend import Engine, SamplingParams, TokenOutput
-from backend.engine import EngineClosed, EngineFull, expand
+from backend.answers import expand
+from backend.engine import EngineClosed, EngineFull
 from backend.outputs import StepEvent
 from scheduler.errors import ConfigError, RequestRefused
 from traces.check import check
