@@ -6,7 +6,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from .ops.base import make_ops
 from .outputs import StepEvent
 from .sizing import scheduler_config
 from .tokenizer import Tokenizer
-from .weights import load_weights
+from .weights import Weights, load_weights
 
 DTYPES = {
     "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64,
@@ -51,19 +51,51 @@ class Parts:
     clock: Clock
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """A model that is there, whichever way it came: its name, weights (with their configuration) and tokenizer."""
+
+    name: str
+    weights: Weights
+    tokenizer: Tokenizer | None
+
+
 def build(
-    model: str | Path, *, device: str, dtype: str, ops: str, threads: int | None, trace: str | Path | None,
+    model: str | Path | Weights, *, device: str, dtype: str, ops: str, threads: int | None, trace: str | Path | None,
     kv_cache_gib: float | None, gpu_memory_utilization: float, note: Mapping[str, Any], settings: Mapping[str, Any],
     on_step: Callable[[StepEvent], None], on_end: Callable[[Live], None],
 ) -> Parts:  # fmt: skip
-    """Load the model and make everything around it; see `engine.Engine` for the arguments. Raises UserError."""
-    on = find_device(device)
+    """Load the model and make everything around it; see `engine.Engine` for the arguments. Raises UserError.
+
+    Weights may be given instead of a name; they say on which device and in which dtype the model runs.
+    """
     num_threads = _threads(threads)
     torch.set_num_threads(num_threads)
+    return assemble(
+        Loaded("weights", model, None) if isinstance(model, Weights) else load(model, device, dtype),
+        ops=ops, threads=num_threads, trace=trace, kv_cache_gib=kv_cache_gib,
+        gpu_memory_utilization=gpu_memory_utilization, note=note, settings=settings, on_step=on_step, on_end=on_end,
+    )  # fmt: skip
+
+
+def load(model: str | Path, device: str, dtype: str) -> Loaded:
+    """Locate a model and read it onto a device. Raises UserError."""
+    on = find_device(device)
     folder = locate(model)
     facts = ModelConfig.load(folder)
-    kind = find_dtype(dtype, facts, on)
-    weights = load_weights(folder, facts, kind, on)
+    weights = load_weights(folder, facts, find_dtype(dtype, facts, on), on)
+    name = str(model) if not Path(model).exists() else Path(model).resolve().name
+    return Loaded(name, weights, _tokenizer(folder))
+
+
+def assemble(
+    loaded: Loaded, *, ops: str, threads: int, trace: str | Path | None, kv_cache_gib: float | None,
+    gpu_memory_utilization: float, note: Mapping[str, Any], settings: Mapping[str, Any],
+    on_step: Callable[[StepEvent], None], on_end: Callable[[Live], None],
+) -> Parts:  # fmt: skip
+    """Make everything around a model that is loaded. Raises UserError for wrong settings."""
+    name, tokenizer, facts = loaded.name, loaded.tokenizer, loaded.weights.config
+    kind, on = loaded.weights.embed.dtype, loaded.weights.embed.device
     config = scheduler_config(
         facts, settings, dtype=kind, device=on, kv_cache_gib=kv_cache_gib,
         gpu_memory_utilization=gpu_memory_utilization,
@@ -71,20 +103,19 @@ def build(
     clock = Clock()
     scheduler = Scheduler(config, track_blocks=True, token_rows=True)
     ops = _ops_name(ops, on)
-    network = Model(facts, weights, make_ops(ops, str(on)), max_positions=config.max_model_len)
-    del weights  # the model has what it needs, some of it in another form
+    network = Model(facts, loaded.weights, make_ops(ops, str(on)), max_positions=config.max_model_len)
+    del loaded  # the model has what it needs, some of it in another form
     cache = KvCache(facts, config.num_blocks, config.block_size, network.dtype, on)
     executor = Executor(
-        scheduler, make_device(network, cache, config, clock, on, num_threads), vocab_size=facts.vocab_size,
+        scheduler, make_device(network, cache, config, clock, on, threads), vocab_size=facts.vocab_size,
         eos_token_ids=config.eos_token_ids,
     )  # fmt: skip
-    name = str(model) if not Path(model).exists() else Path(model).resolve().name
-    meta = {**_describe(name, facts, config, scheduler, on, kind, ops, num_threads), **note}
+    meta = {**_describe(name, facts, config, scheduler, on, kind, ops, threads), **note}
     recorder = TraceRecorder(
         trace, meta, slots_total=config.max_num_seqs, streams=scheduler.streams, flush_every=1, plans=True
     )
     core = EngineCore(scheduler, executor, recorder, clock, on_step=on_step, on_end=on_end)
-    return Parts(name, facts, _tokenizer(folder), scheduler, executor, recorder, core, clock)
+    return Parts(name, facts, tokenizer, scheduler, executor, recorder, core, clock)
 
 
 def find_device(name: str) -> torch.device:
@@ -138,17 +169,26 @@ def make_device(
 
         runner = GpuRunner(model, cache, config, device)
         if device.type == "cuda":
-            runner.capture(config.cudagraph_capture_sizes)
+            with torch.cuda.device(device):
+                runner.capture(config.cudagraph_capture_sizes)
     if device.type == "cuda":
         from .gpu import CudaDevice
 
-        return CudaDevice(runner, clock)
+        return CudaDevice(runner, clock, device)
     return CpuDevice(runner, clock, threads=threads, beside=config.async_scheduling)
 
 
 def _tokenizer(folder: Path) -> Tokenizer | None:
     has_one = any((folder / name).exists() for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"))
     return Tokenizer.load(folder) if has_one else None
+
+
+def _own_version() -> str:
+    """Of the installed package; a checkout that was only copied to a GPU machine has none."""
+    try:
+        return version("batchscope")
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def _describe(
@@ -169,7 +209,7 @@ def _describe(
         "ops": ops,
         "padding_s": "estimated: device seconds x share of padded rows",
         "software": {
-            "batchscope": version("batchscope"),
+            "batchscope": _own_version(),
             "python": platform.python_version(),
             "torch": torch.__version__,
         },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from scheduler.request import FinishReason, Request, TokenArray
@@ -29,14 +29,15 @@ class Live:
     """
 
     __slots__ = (
-        "_pending", "_told", "first_s", "held", "last_s", "on_output", "params", "request", "scheduled_s", "script",
-        "seed", "stream", "token_ids",
+        "_name", "_pending", "_told", "first_s", "held", "last_s", "on_output", "params", "request", "scheduled_s",
+        "script", "seed", "stream", "token_ids",
     )  # fmt: skip
 
     def __init__(
         self, request: Request, params: SamplingParams, seed: int, on_output: OnOutput | None,
         stream: TextStream | None, script: TokenArray | None = None,
     ) -> None:  # fmt: skip
+        self._name = str(request.request_id)
         self.request = request
         self.params = params
         self.seed = seed
@@ -57,18 +58,16 @@ class Live:
         """Take a token just sampled; True when it completes a stop string."""
         self.token_ids.append(token_id)
         self._pending.append((token_id, logprob))
-        return self.stream is not None and self.stream.push(token_id)
+        stream = self.stream
+        return stream is not None and stream.push(token_id)
 
-    def deliver(self, now_s: float) -> tuple[bool, float]:
-        """Hand out what has been pushed, more will come; returns whether it held the first token, and the time since
-        the one before (else 0).
-        """
-        told = self._mark(now_s)
+    def deliver(self, now_s: float) -> float | None:
+        """Hand out what has been pushed, more will come; returns seconds since the token before, None at the first."""
+        before_s = self._mark(now_s)
         if self.on_output is not None:
-            for token_id, logprob in self._pending:
-                self._tell(token_id, logprob, now_s)
+            self._hand_out(self._pending, now_s)
         self._pending.clear()
-        return told
+        return None if before_s is None else now_s - before_s
 
     def end(self, now_s: float, error: str | None = None) -> None:
         """Hand out what is left, and the end."""
@@ -78,10 +77,9 @@ class Live:
         elif self._pending:
             self._mark(now_s)
         if self.on_output is not None:
-            for token_id, logprob in self._pending[:-1]:
-                self._tell(token_id, logprob, now_s)
+            self._hand_out(self._pending[:-1], now_s)
             last_id, last_logprob = self._pending[-1] if self._pending else (None, None)
-            self._tell(last_id, last_logprob, now_s, reason, error)
+            self._tell_end(last_id, last_logprob, now_s, reason, error)
         self._pending.clear()
 
     def finished(self, now_s: float) -> FinishedRequest:
@@ -93,30 +91,36 @@ class Live:
             self.first_s, self.last_s, now_s,
         )  # fmt: skip
 
-    def _mark(self, now_s: float) -> tuple[bool, float]:
-        first, gap_s = self.first_s is None, 0.0
-        if first:
+    def _mark(self, now_s: float) -> float | None:
+        """Note a delivery; returns when the one before was."""
+        before_s, self.last_s = self.last_s, now_s
+        if before_s is None:
             self.first_s = now_s
-        else:
-            gap_s = now_s - (self.last_s or 0.0)
-        self.last_s = now_s
-        return first, gap_s
+        return before_s
 
-    def _tell(
-        self, token_id: int | None, logprob: TokenLogprobs | None, now_s: float, reason: FinishReason | None = None,
-        error: str | None = None,
+    def _hand_out(self, pending: Sequence[tuple[int, TokenLogprobs | None]], now_s: float) -> None:
+        """Tokens after which more will come."""
+        tell, stream, request = self.on_output, self.stream, self.request
+        assert tell is not None
+        for token_id, logprob in pending:
+            self._told += 1
+            tell(TokenOutput(
+                self._name, token_id, "" if stream is None else stream.take(), logprob, None, None,
+                request.num_prompt_tokens, self._told, request.num_cached_tokens, now_s,
+            ))  # fmt: skip
+
+    def _tell_end(
+        self, token_id: int | None, logprob: TokenLogprobs | None, now_s: float, reason: FinishReason,
+        error: str | None,
     ) -> None:  # fmt: skip
         assert self.on_output is not None
         stream, request = self.stream, self.request
-        text, stop_reason = "", None
-        if stream is not None:
-            text = stream.take() if reason is None else stream.finish()
-        if reason is FinishReason.STOP:
-            stop_reason = self._stop_reason(token_id)
+        text = "" if stream is None else stream.finish()
+        stop_reason = self._stop_reason(token_id) if reason is FinishReason.STOP else None
         self._told += token_id is not None
         self.on_output(TokenOutput(
-            str(request.request_id), token_id, text, logprob, None if reason is None else str(reason), stop_reason,
-            request.num_prompt_tokens, self._told, request.num_cached_tokens, now_s, error,
+            self._name, token_id, text, logprob, str(reason), stop_reason, request.num_prompt_tokens, self._told,
+            request.num_cached_tokens, now_s, error,
         ))  # fmt: skip
 
     def _stop_reason(self, token_id: int | None) -> str | int | None:

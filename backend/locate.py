@@ -9,6 +9,8 @@ from pathlib import Path
 
 from scheduler.errors import ConfigError
 
+from .fetch import SOURCES
+
 EMBEDDED = "embedded"
 """The name of the small model that is part of the package."""
 WANTED = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
@@ -60,7 +62,7 @@ def _from_hub(name: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
-    tried = f"there is no directory {name}, and Hugging Face"
+    tried = f"there is no directory {name}{_fetch_hint(Path(name))}, and Hugging Face"
     try:
         folder = Path(snapshot_download(name, allow_patterns=[*WANTED], ignore_patterns=[*_UNWANTED]))
     except GatedRepoError as error:
@@ -76,18 +78,28 @@ def _from_hub(name: str) -> Path:
 
 def _unknown(text: str, folder: Path) -> ConfigError:
     near = _near_directories(folder) or difflib.get_close_matches(text, [EMBEDDED], n=1)
-    hint = f" (did you mean {', '.join(near)}?)" if near else ""
+    hint = f" (did you mean {', '.join(near)}?)" if near else _fetch_hint(folder)
     return ConfigError(
         f"unknown model {text!r}{hint}; expected 'embedded', a directory with config.json, or a Hugging Face id"
     )
 
 
+def _fetch_hint(folder: Path) -> str:
+    """How to get a model that can be fetched, for a name like it."""
+    near = [name for name, source in SOURCES.items() if _alike(folder.name, source.folder) or _alike(folder.name, name)]
+    return f" (`batchscope model fetch {near[0]}` makes {Path('models') / SOURCES[near[0]].folder})" if near else ""
+
+
 def _near_directories(folder: Path) -> list[str]:
     """Model directories beside `folder`, or in ``models/``, with a name like its own."""
-    names = [str(path) for path in (*_model_folders(folder.parent), *_model_folders(Path("models")))]
-    by_name = {Path(path).name.lower(): path for path in names}
-    near = difflib.get_close_matches(folder.name.lower(), by_name, n=2, cutoff=0.6)
-    return [by_name[name] for name in near]
+    paths = dict.fromkeys(str(path) for parent in (folder.parent, Path("models")) for path in _model_folders(parent))
+    return [path for path in paths if _alike(folder.name, Path(path).name)]
+
+
+def _alike(name: str, known: str) -> bool:
+    """Letters swapped or left out, or only the beginning given."""
+    name, known = name.lower(), known.lower()
+    return (len(name) > 2 and known.startswith(name)) or difflib.SequenceMatcher(None, name, known).ratio() >= 0.6
 
 
 def _model_folders(parent: Path) -> Iterator[Path]:

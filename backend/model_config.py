@@ -84,12 +84,13 @@ class ModelConfig:
         """
         path = folder / "config.json"
         _architecture(_read_json(path))  # transformers' own complaint about an unknown model is a page long
+        from huggingface_hub.errors import StrictDataclassError
         from transformers import AutoConfig
 
         try:
             loaded = AutoConfig.from_pretrained(folder)
-        except (ValueError, TypeError, KeyError, OSError) as error:
-            raise InputError(f"not a model configuration ({_first_line(error)})", path=path) from error
+        except (ValueError, TypeError, KeyError, OSError, StrictDataclassError) as error:
+            raise InputError(f"not a model configuration ({_one_line(error)})", path=path) from error
         generation = folder / "generation_config.json"
         return cls.of(loaded, generation=_read_json(generation) if generation.exists() else {})
 
@@ -150,6 +151,11 @@ def _refuse_unsupported(facts: Mapping[str, Any]) -> None:
             raise ConfigError(f"config.json: {field} is true; models with such biases are not supported")
     if facts.get("hidden_act", "silu") not in ("silu", "swish"):
         raise ConfigError(f"config.json: hidden_act is {facts['hidden_act']!r}; expected 'silu'")
+    heads, kv_heads = facts["num_attention_heads"], facts.get("num_key_value_heads") or facts["num_attention_heads"]
+    if heads % kv_heads:
+        raise ConfigError(
+            f"config.json: num_attention_heads is {heads}; expected a multiple of the {kv_heads} KV heads"
+        )
 
 
 def _rope(facts: Mapping[str, Any]) -> RopeConfig:
@@ -163,6 +169,9 @@ def _rope(facts: Mapping[str, Any]) -> RopeConfig:
         return RopeConfig(theta)
     if kind != "llama3":
         raise ConfigError(f"config.json: rope_type is {kind!r}; known: 'default', 'llama3'")
+    missing = [name for name in ("factor", "low_freq_factor", "high_freq_factor") if name not in given]
+    if missing:
+        raise ConfigError(f"config.json: rope_parameters lacks {missing[0]}, which rope_type 'llama3' needs")
     original = given.get("original_max_position_embeddings") or facts["max_position_embeddings"]
     scaling = Llama3Scaling(given["factor"], given["low_freq_factor"], given["high_freq_factor"], int(original))
     return RopeConfig(theta, scaling)
@@ -203,5 +212,5 @@ def _read_json(path: Path) -> dict[str, Any]:
     return contents
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from scheduler.plan import StepPlan
@@ -26,9 +26,8 @@ class TokenLogprobs:
     top: tuple[tuple[int, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TokenOutput:
-    """One delivery to a client: a token, its end, or both.
+class TokenOutput(NamedTuple):
+    """One delivery to a client: a token, its end, or both. Made once a token: a frozen dataclass takes 5 times as long.
 
     Attributes:
         request_id: whose.

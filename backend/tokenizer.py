@@ -45,7 +45,7 @@ class Tokenizer:
         folder = Path(folder)
         config = _read_json(folder / "tokenizer_config.json")
         backend = _backend(folder)
-        special = {name: _token_text(config[name]) for name in _SPECIAL if config.get(name) is not None}
+        special = _special_tokens(folder, config)
         return cls(backend, _eos_ids(folder, backend, special), _chat_template(folder, config), special)
 
     @property
@@ -116,6 +116,16 @@ def _converted(folder: Path) -> tokenizers.Tokenizer:
         ) from error
 
 
+def _special_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """Names and texts, from tokenizer_config.json or else special_tokens_map.json, where older models have them."""
+    found = {
+        **_read_json(folder / "special_tokens_map.json"),
+        **{name: text for name, text in config.items() if text is not None},
+    }
+    texts = {name: found[name] for name in _SPECIAL if found.get(name) is not None}
+    return {name: str(text["content"] if isinstance(text, dict) else text) for name, text in texts.items()}
+
+
 def _eos_ids(folder: Path, backend: tokenizers.Tokenizer, special: Mapping[str, str]) -> tuple[int, ...]:
     """The first that says so: generation_config.json, config.json, the tokenizer's own end token."""
     for name in ("generation_config.json", "config.json"):
@@ -146,10 +156,6 @@ def _content_text(content: object) -> str:
     if not all(isinstance(text, str) for text in texts):
         raise RequestRefused("content must be text, or a list of parts of type 'text'; this model reads nothing else")
     return "".join(map(str, texts))
-
-
-def _token_text(token: object) -> str:
-    return str(token["content"]) if isinstance(token, dict) else str(token)
 
 
 def _encodable(text: str) -> str:

@@ -102,7 +102,11 @@ def _attend(
     return acc, peak, total
 
 
-@triton.jit
+# what changes from step to step must not be compiled for: no code for a count of 1, or one that 16 divides
+@triton.jit(
+    do_not_specialize=["num_requests", "num_rows", "splits", "table_stride"],
+    do_not_specialize_on_alignment=["blocks_ptr", "slots_ptr", "starts_ptr", "seq_lens_ptr"],
+)
 def _attention_kernel(
     out_ptr, lse_ptr, q_ptr, keys_ptr, values_ptr, blocks_ptr, slots_ptr, starts_ptr, seq_lens_ptr,
     num_requests, num_rows, splits, scale, out_stride, q_stride, table_stride, block_stride, token_stride,
@@ -168,7 +172,7 @@ def _attention_kernel(
         tl.store(out_ptr + places[:, None] + cols[None, :], acc, mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits"])
 def _merge_kernel(
     out_ptr, parts_ptr, lse_ptr, splits, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr
 ):
@@ -205,9 +209,10 @@ def attention(
     tiles = attention_tiles(head_dim, q.dtype, group, batch.max_query_len, target())
     tokens = tiles.rows // group
     requests = len(batch.seq_lens)
-    programs = rows // tokens + requests + 1
+    programs = rows // tokens + requests + 1  # enough numbers for `_request_of`; some find nothing to do
     if splits is None:
-        splits = attention_splits(programs * kv_heads, batch.max_seq_len, processors(q.device))
+        busy = max(rows // tokens, requests) * kv_heads
+        splits = attention_splits(busy, batch.max_seq_len, processors(q.device))
     out = torch.empty((rows, q_heads * head_dim), dtype=q.dtype, device=q.device)
     parts, lse = _workspace(out, q_heads, splits) if splits > 1 else (out, None)
     _attention_kernel[(programs, kv_heads, splits)](

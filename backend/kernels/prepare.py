@@ -66,7 +66,11 @@ def _write_padding(input_ids_ptr, positions_ptr, slot_mapping_ptr, begin, end, B
         tl.store(slot_mapping_ptr + rows, _NO_SLOT, mask=rows < end)
 
 
-@triton.jit
+# what changes from step to step must not be compiled for: no code for a count of 1, or for aligned views of one copy
+@triton.jit(
+    do_not_specialize=["num_requests", "num_rows"],
+    do_not_specialize_on_alignment=["slots_ptr", "computed_ptr", "starts_ptr"],
+)
 def _prepare_kernel(
     slots_ptr, computed_ptr, starts_ptr, tokens_ptr, blocks_ptr, input_ids_ptr, positions_ptr, slot_mapping_ptr,
     seq_lens_ptr, logits_ptr, num_requests, num_rows, tokens_stride, blocks_stride,
@@ -95,7 +99,7 @@ def _prepare_kernel(
         tl.store(logits_ptr + request, end - 1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"], do_not_specialize_on_alignment=["rows_ptr", "cols_ptr", "values_ptr"])
 def _scatter_kernel(table_ptr, rows_ptr, cols_ptr, values_ptr, stride, count, BLOCK: tl.constexpr):
     """``table[rows, cols] = values`` where the column is not below 0."""
     items = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -90,7 +90,7 @@ def _argmax_kernel(logits_ptr, out_ptr, stride, SIZE: tl.constexpr, BLOCK: tl.co
     tl.store(out_ptr + row, token.to(tl.int64))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def _uniform_kernel(seeds_ptr, positions_ptr, out_ptr, count, BLOCK: tl.constexpr):
     items = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = items < count

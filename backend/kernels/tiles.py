@@ -96,11 +96,12 @@ def attention_tiles(
     wide = head_dim > 64
     least = max(16, power_of_two(group))
     if dtype == torch.float32:
-        return AttentionTiles(least, 32 if wide else 64, 4, 1)
+        return AttentionTiles(least, 32 if wide else 64, 8, 1)
     stages = 2 if target.backend == "hip" else 3
     if max_query_len * group <= 16:
         return AttentionTiles(16, 64 if wide else 128, 4, stages)
-    return AttentionTiles(max(64 if wide else 128, least), 64, 4 if target.warp_groups else 8, stages)
+    few_warps = target.backend == "hip" or target.warp_groups
+    return AttentionTiles(max(64, least), 64, 4 if few_warps else 8, stages)
 
 
 def attention_splits(programs: int, max_seq_len: int, processors: int) -> int:

@@ -16,6 +16,9 @@ from .scratch import Scratch
 from .torch_attention import AttentionPlan, attend, plan_attention
 
 HALF_TYPES = (torch.float16, torch.bfloat16)
+SPREAD_ROWS = 1024
+"""Up to so many rows the cosines and sines are copied for every head, which spares a broadcast in every layer; beyond,
+the copies would take too much memory (10 MB each at 1,024 rows of 40 heads of 64)."""
 
 
 @dataclass(slots=True)
@@ -138,5 +141,7 @@ class TorchOps:
 def _angles(cos_sin: Tensor, heads: int) -> tuple[Tensor, Tensor]:
     """``(cos, cos)`` and ``(-sin, sin)`` of ``(T, D)`` rows of the table, for each head: ``(T, heads, D)``."""
     cos, sin = cos_sin.unsqueeze(1).chunk(2, dim=-1)
-    shape = (-1, heads, -1)
-    return torch.cat((cos, cos), -1).expand(shape).contiguous(), torch.cat((-sin, sin), -1).expand(shape).contiguous()
+    both = [torch.cat(halves, -1).expand(-1, heads, -1) for halves in ((cos, cos), (-sin, sin))]
+    if len(cos_sin) <= SPREAD_ROWS:
+        both = [angles.contiguous() for angles in both]
+    return both[0], both[1]

@@ -52,11 +52,18 @@ def test_a_file_is_no_model(model: Path) -> None:
         ("SmolLM2-135M-Instruct", "models/SmolLM2-135M-Instruct"),
         ("models/SmolLM2-135M-Instrct", "models/SmolLM2-135M-Instruct"),
         ("models/smollm2-135m", "models/SmolLM2-135M-Instruct"),
+        ("smollm2", "models/SmolLM2-135M-Instruct"),
     ],
 )
 def test_a_name_with_a_slip_is_answered_with_the_nearest(model: Path, name: str, near: str) -> None:
     with pytest.raises(ConfigError, match=rf"unknown model '{name}' \(did you mean {near}\?\)"):
         locate(name)
+
+
+def test_a_model_that_can_be_fetched_is_named_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"`batchscope model fetch smollm2` makes models/SmolLM2-135M-Instruct"):
+        locate("smollm2")
 
 
 def test_a_name_like_no_other_gets_the_three_ways() -> None:
@@ -92,3 +99,4 @@ def test_a_hub_model_out_of_reach_is_one_sentence_that_says_what_was_tried(tmp_p
         "model 'some/model': there is no directory some/model, and Hugging Face could not be asked ("
     )
     assert "\n" not in said
+    assert "`batchscope model fetch smollm2`" in located_offline("models/SmolLM2-135M-Instruct", tmp_path)

@@ -44,7 +44,8 @@ def exact_norms(monkeypatch: pytest.MonkeyPatch) -> None:
     """Transformers normalises in float32 even in a float64 model; here it is to be exact."""
 
     def forward(self: Any, x: Tensor) -> Tensor:
-        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
+        normed: Tensor = self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
+        return normed
 
     for norm in (LlamaRMSNorm, MistralRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm):
         monkeypatch.setattr(norm, "forward", forward)
@@ -189,3 +190,19 @@ def _weights(family: str) -> Any:
     from backend.weights import from_state_dict
 
     return from_state_dict(theirs(family).state_dict(), model(family).config, torch.float32, "cpu")
+
+
+def test_a_model_wide_enough_for_packed_weights_is_within_1e_4_too() -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(1)
+    wide: Any = LlamaForCausalLM(
+        LlamaConfig(
+            hidden_size=384, intermediate_size=768, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
+            vocab_size=600, max_position_embeddings=512,
+        )
+    )  # fmt: skip
+    wide.eval()
+    sequences = Sequences(ours(wide), random_tokens(*LENGTHS), block_size=16)
+    for tokens, logits in zip(sequences.tokens, run_mixed(sequences), strict=True):
+        torch.testing.assert_close(logits, their_logits(wide, tokens), atol=1e-4, rtol=0)

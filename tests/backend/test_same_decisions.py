@@ -78,15 +78,26 @@ def test_aborts_in_mid_run_simulate_to_the_same_plans(model: Path, policy: str, 
 
 @pytest.mark.parametrize("async_scheduling", [False, True])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_answers_that_end_by_eos_and_stop_strings_simulate_to_the_same_plans(
-    model: Path, policy: str, async_scheduling: bool
-) -> None:
+def test_answers_that_end_by_eos_simulate_to_the_same_plans(model: Path, policy: str, async_scheduling: bool) -> None:
     with Engine(model, threads=1, policy=policy, async_scheduling=async_scheduling, **TIGHT) as engine:
         log = WorkloadLog(engine.config.block_size)
         engine.observe_ends(log.note)
         params = [SamplingParams(temperature=1.0, seed=i, max_tokens=24, min_tokens=i % 4) for i in range(60)]
         outputs = engine.generate(random_prompts(60), params)
     assert {output.finish_reason for output in outputs} == {"stop", "length"}
+    assert engine.trace is not None
+    assert_same(engine.trace, log.workload("answers"))
+
+
+@pytest.mark.parametrize("async_scheduling", [False, True])
+def test_answers_that_end_by_stop_strings_simulate_to_the_same_plans(async_scheduling: bool) -> None:
+    params = [SamplingParams(temperature=1.0, seed=i, max_tokens=30, stop=("e", "t ", "11")) for i in range(40)]
+    with Engine("embedded", threads=1, async_scheduling=async_scheduling, **TIGHT) as engine:
+        log = WorkloadLog(engine.config.block_size)
+        engine.observe_ends(log.note)
+        outputs = engine.generate([f"Tell me about {i} things." for i in range(40)], params)
+    assert sum(output.stop_reason in ("e", "t ", "11") for output in outputs) > 10
+    assert not any(stop in output.text for output in outputs for stop in ("e", "t ", "11"))
     assert engine.trace is not None
     assert_same(engine.trace, log.workload("answers"))
 

@@ -120,6 +120,22 @@ def test_bytes_that_are_no_character_yet_decode_to_the_replacement_character() -
     assert EMBEDDED.decode(ids[:2]) == "\ufffd"
 
 
+def test_a_model_with_the_older_files_gets_the_tokenizer_that_transformers_makes(folder: Path) -> None:
+    from transformers import AutoTokenizer
+
+    parts = json.loads((folder / "tokenizer.json").read_text())["model"]
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.json").write_text(json.dumps(parts["vocab"]))
+    (folder / "merges.txt").write_text("\n".join(" ".join(pair) for pair in parts["merges"]))
+    special = {"bos_token": "<|begin_of_text|>", "eos_token": {"content": "<|end_of_text|>"}}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer", "bos_token": None}))
+    (folder / "special_tokens_map.json").write_text(json.dumps(special))
+    made = Tokenizer.load(folder)
+    assert made.encode("What is 2+2?") == AutoTokenizer.from_pretrained(folder).encode("What is 2+2?")
+    assert made.decode(made.encode("What is 2+2?")) == "What is 2+2?"
+    assert made.special_tokens == {"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>"}
+
+
 def test_a_directory_without_tokenizer_is_an_error_of_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no tokenizer\.json"):
         Tokenizer.load(tmp_path)

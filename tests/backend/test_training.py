@@ -25,7 +25,7 @@ from backend.training.muon import orthogonal
 from backend.training.topics import TOPICS
 from backend.training.train import Recipe, train
 
-SHORT = Recipe(steps=6, tokens=256, warmup=2)
+SHORT = Recipe(steps=3, tokens=128, warmup=1)
 
 
 @pytest.fixture(autouse=True)
@@ -59,13 +59,13 @@ def test_the_recipe_is_the_one_the_embedded_model_was_made_by(record: dict[str, 
 
 
 def test_two_short_trainings_give_the_same_weights() -> None:
-    tokenizer = train_tokenizer(0, texts=500)
+    tokenizer = train_tokenizer(0, texts=100)
     losses: list[float] = []
     first = train(tokenizer, SHORT, lambda step, loss: losses.append(loss)).state_dict()
     second = train(tokenizer, SHORT).state_dict()
     assert losses[-1] < losses[0]
     assert all(torch.equal(first[name], second[name]) for name in first)
-    other = train(tokenizer, dataclasses.replace(SHORT, seed=1)).state_dict()
+    other = train(tokenizer, dataclasses.replace(SHORT, seed=1, steps=1)).state_dict()
     assert not torch.equal(first["model.norm.weight"], other["model.norm.weight"])
 
 
@@ -111,8 +111,8 @@ def test_batches_hold_every_sample_once_and_little_padding() -> None:
 
 
 def unpadded(batch: Batch) -> Iterator[tuple[int, ...]]:
-    for ids, learned in zip(batch.ids, batch.learned, strict=True):
-        yield tuple(ids[: int(np.flatnonzero(learned)[-1]) + 1].tolist())
+    for ids, weights in zip(batch.ids, batch.weights, strict=True):
+        yield tuple(ids[: int(np.flatnonzero(weights)[-1]) + 1].tolist())
 
 
 def test_the_chat_prompt_is_what_the_template_writes() -> None:
@@ -145,8 +145,10 @@ def test_the_command_makes_a_directory_that_loads(tmp_path: Path, monkeypatch: p
     from transformers import LlamaForCausalLM
 
     import backend.training.__main__ as command
+    import backend.training.score
 
     monkeypatch.setattr(command, "PER_PHRASING", 1)
+    monkeypatch.setattr(backend.training.score, "MAX_NEW_TOKENS", 2)
     result = CliRunner().invoke(command.main, ["--out", str(tmp_path / "made"), "--steps", "1"])
     assert result.exit_code == 0, result.output
     assert {path.name for path in (tmp_path / "made").iterdir()} == {

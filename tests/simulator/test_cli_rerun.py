@@ -32,9 +32,7 @@ def test_a_run_simulated_again_makes_the_same_plans(tmp_path: Path, capsys: pyte
     assert said["difference"] is None
 
 
-def test_another_workload_differs_and_both_plans_are_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_workload_differs_and_both_plans_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = recorded(tmp_path)
     write_workload(resolve_workload("default", requests=30, seed=1), tmp_path / "other.jsonl")
     with pytest.raises(SystemExit) as ended:
@@ -47,9 +45,7 @@ def test_another_workload_differs_and_both_plans_are_shown(
 
 
 @pytest.mark.parametrize(("plans", "said"), [(True, "holds no workload.jsonl"), (False, "was recorded without plans")])
-def test_what_it_needs_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], plans: bool, said: str
-) -> None:
+def test_what_it_needs_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], plans: bool, said: str) -> None:
     path = recorded(tmp_path, plans=plans)
     with pytest.raises(SystemExit) as ended:
         main(["rerun", str(path)])
