@@ -35,6 +35,7 @@ PROMPTS = ("What is 2+2?", "Name a color.", "Say hello.", "Capital of France?")
 @click.option("--top-p", type=float, default=1.0, show_default=True, help="Of prompts' sampling.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Most output tokens.  [default: what fits]")
 @click.option("--requests", type=click.IntRange(min=1), help="Only so many requests of the workload.")
+@click.option("--skip-bad", is_flag=True, help="Leave out and count requests that are wrong or could never be served.")
 @click.option("--rate", type=float, help="Stretch arrivals to so many requests a second (with --realtime).")
 @click.option("--realtime", is_flag=True, help="Requests arrive when the workload says, not all at the start.")
 @click.option("--concurrency", type=click.IntRange(min=1), help="So many clients that wait for their answers.")
@@ -43,8 +44,8 @@ PROMPTS = ("What is 2+2?", "Name a color.", "Say hello.", "Capital of France?")
 @common_options
 def run(
     workload: str | None, prompts: tuple[str, ...], plain: bool, temperature: float, top_p: float,
-    max_tokens: int | None, requests: int | None, rate: float | None, realtime: bool, concurrency: int | None,
-    trace: str | None, seed: int, out: str | None, as_json: bool, model: str, **settings: Any,
+    max_tokens: int | None, requests: int | None, skip_bad: bool, rate: float | None, realtime: bool,
+    concurrency: int | None, trace: str | None, seed: int, out: str | None, as_json: bool, model: str, **settings: Any,
 ) -> None:  # fmt: skip
     """Run the real engine: answers to prompts, or a WORKLOAD (file or preset) measured step by step."""
     modules_of_this_folder()
@@ -56,7 +57,10 @@ def run(
         return
     if prompts or plain:
         raise ConfigError("--prompt and --plain are for prompts; leave the workload out, or leave them out")
-    record = _replay(model, _workload(workload, requests, rate, seed), options, realtime, concurrency)
+    source = _workload(workload, requests, rate, seed, skip_bad)
+    record = _replay(model, source, options, realtime, concurrency, skip_bad)
+    for reason, count in record["skipped"].items():
+        click.echo(f"skipped {count} requests: {reason}", err=True)
     emit(record, as_json=as_json, out=out, render=lambda console: _replay_table(record, trace, console))
 
 
@@ -94,30 +98,33 @@ def _answer_record(prompt: str, answer: RequestOutput) -> dict[str, Any]:
     }
 
 
-def _workload(name: str, requests: int | None, rate: float | None, seed: int) -> Workload:
+def _workload(name: str, requests: int | None, rate: float | None, seed: int, skip_bad: bool) -> Workload:
     from traces.presets import resolve_workload
 
-    return resolve_workload(name, requests=requests, rate=rate, seed=seed)
+    return resolve_workload(name, requests=requests, rate=rate, seed=seed, skip_bad=skip_bad)
 
 
 def _replay(
-    model: str, workload: Workload, options: dict[str, Any], realtime: bool, concurrency: int | None
+    model: str, workload: Workload, options: dict[str, Any], realtime: bool, concurrency: int | None, skip_bad: bool
 ) -> dict[str, Any]:
     from traces.record import record_of
+    from traces.servable import servable_with
     from traces.store import WORKLOAD
     from traces.write_workload import write_workload
 
     from .engine import Engine
-    from .replay import replay
+    from .replay import check_load, replay
     from .workload_log import WorkloadLog
 
-    note = {
-        "workload": {"name": workload.name, "requests": len(workload), "digest": workload.digest()},
-        "load": {"realtime": realtime, "concurrency": concurrency},
-        "skipped": dict(workload.skipped),
-    }
+    check_load(realtime, concurrency)
+    load = {"realtime": realtime, "concurrency": concurrency}
     start_s = time.perf_counter()
-    with Engine(model, note=note, **options) as engine, progress("running", len(workload)) as bar:
+    with Engine(model, note={"load": load}, **options) as engine, progress("running", len(workload)) as bar:
+        workload = servable_with(engine.config, workload, skip_bad=skip_bad)
+        engine.annotate(
+            workload={"name": workload.name, "requests": len(workload), "digest": workload.digest()},
+            skipped=dict(workload.skipped),
+        )
         log = WorkloadLog(engine.config.block_size)
         engine.observe_ends(log.note)
         replay(engine, workload, realtime=realtime, concurrency=concurrency, on_end=lambda: bar.advance(1))

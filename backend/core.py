@@ -12,7 +12,7 @@ from .clock import Clock
 from .device import Launched, StepResult
 from .executor import Executor
 from .live import Live
-from .outputs import EngineStats, FinishedRequest, StepEvent, TokenLogprobs
+from .outputs import EngineStats, FinishedRequest, StepEvent
 
 OUTGROWN = "the request outgrew the whole KV cache; raise num_blocks or lower its max_tokens"
 
@@ -59,6 +59,7 @@ class EngineCore:
         self._ahead = scheduler.config.async_scheduling
         self._running: _Running | None = None
         self._lives: dict[Request, Live] = {}
+        self._steady: tuple[list[Request], list[Live]] = [], []
         self._preemptions = self._queries = self._hits = 0
         self._last: StepPlan | None = None
 
@@ -142,15 +143,14 @@ class EngineCore:
         """Wait for a step, take its results in, record and deliver."""
         plan, result = running.plan, running.launched.wait()
         resumed_s = self._clock.now()
-        delivering = self._sampled(plan, result)
-        stopped = {live.request for live, token_id, logprob in delivering if live.push(token_id, logprob)}
+        lives, stopped = self._push(plan, result)
         finished = self._scheduler.update(plan, result.token_ids, stopped)
         end_s = self._clock.now()
         start_s, host_s = self._times(running, result, resumed_s, end_s)
         padding_s = result.device_s * _padding_rows(plan) / plan.computed_tokens
         self._recorder.step(plan, start_s, end_s, result.device_s, host_s, padding_s)
         self.now_s = end_s
-        self._deliver(plan, delivering, finished, (start_s, result.device_s, host_s, padding_s))
+        self._deliver(plan, lives, finished, (start_s, result.device_s, host_s, padding_s))
 
     def _times(self, running: _Running, result: StepResult, resumed_s: float, end_s: float) -> tuple[float, float]:
         """When the step began and its host seconds. Without overlap the host has all that the device has not."""
@@ -158,29 +158,39 @@ class EngineCore:
             return running.start_s, end_s - running.start_s - result.device_s
         return result.started_s, running.host_s + end_s - resumed_s
 
-    def _sampled(self, plan: StepPlan, result: StepResult) -> list[tuple[Live, int, TokenLogprobs | None]]:
-        """The tokens of this step that count, with whose they are."""
+    def _push(self, plan: StepPlan, result: StepResult) -> tuple[list[Live], set[Request]]:
+        """Give each request its token of this step, if that counts; returns who got one, and whose stop string it
+        completes.
+        """
         rows = self._scheduler.rows(plan)
-        tokens, logprobs, lives = result.token_ids.tolist(), result.logprobs, self._lives
-        if logprobs is None and not plan.tail and not plan.dropped:  # steady decoding: the loop below, only faster
-            return [(lives[request], token, None) for request, token in zip(rows.requests, tokens, strict=True)]
-        dropped, found = set(plan.dropped), []
+        tokens, logprobs = result.token_ids.tolist(), result.logprobs
+        if logprobs is None and not plan.tail and not plan.dropped:  # steady decoding: as below, only faster
+            lives = self._lives_of(rows.requests)
+            return lives, {live.request for live, token in zip(lives, tokens, strict=True) if live.push(token, None)}
+        dropped, lives, stopped = set(plan.dropped), [], set()
         for index, (request, samples) in enumerate(zip(rows.requests, rows.samples.tolist(), strict=True)):
             if samples and request not in dropped:
-                told = None if logprobs is None else logprobs[index]
-                found.append((lives[request], tokens[index], told))
-        return found
+                lives.append(self._lives[request])
+                if lives[-1].push(tokens[index], None if logprobs is None else logprobs[index]):
+                    stopped.add(request)
+        return lives, stopped
+
+    def _lives_of(self, requests: list[Request]) -> list[Live]:
+        """Those of a list of requests, looked up once while it is the same list."""
+        if self._steady[0] is not requests:
+            self._steady = requests, [self._lives[request] for request in requests]
+        return self._steady[1]
 
     def _deliver(
-        self, plan: StepPlan, delivering: Sequence[tuple[Live, int, TokenLogprobs | None]],
-        finished: Sequence[Request], times: tuple[float, float, float, float],
+        self, plan: StepPlan, lives: Sequence[Live], finished: Sequence[Request],
+        times: tuple[float, float, float, float],
     ) -> None:  # fmt: skip
         first_s, gaps_s = [], []
         ended, now_s, streams = set(finished), self.now_s, self._scheduler.streams
-        for live, _, _ in delivering:
+        for live in lives:
             if not streams:
                 live.held = live.request.status is RequestStatus.HELD
-            elif live.request not in ended:
+            elif not ended or live.request not in ended:
                 gap_s = live.deliver(now_s)
                 if gap_s is None:
                     first_s.append(now_s - live.request.arrival_s)

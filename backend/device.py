@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +24,7 @@ from .sampler import SamplingBatch, sample
 BoolArray = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceStep:
+class DeviceStep(NamedTuple):
     """What the device needs to run a step; everything in it is its own, nothing changes later. N requests.
 
     Attributes:
@@ -59,8 +57,7 @@ class DeviceStep:
         return places
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+class StepResult(NamedTuple):
     """What came of a step.
 
     Attributes:

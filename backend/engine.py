@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from scheduler import Request, Scheduler
 from scheduler.errors import RequestRefused, UserError
 from scheduler.request import TokenArray
+from traces.store import remove_if_useless
 
 from .answers import Answer, Prompt, as_params, as_prompts, expand, with_choices
 from .inbox import Inbox
@@ -97,6 +98,8 @@ class Engine:
         self._stats = self._core.stats()
         self._lock = threading.Lock()
         self._abort_all = threading.Event()
+        self._abandoned = False
+        """Whether a ``with`` block was left by an error: what was recorded is not the whole run."""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
         self._thread.start()
@@ -242,6 +245,10 @@ class Engine:
         """Where it stands, as of the last step."""
         return self._stats
 
+    def annotate(self, **facts: Any) -> None:
+        """Add facts to the trace's meta, which is written at the end."""
+        self._recorder.annotate(**facts)
+
     def observe(self, callback: Callable[[StepEvent], None]) -> None:
         """Have `callback` called in the engine's thread after every step. It must be quick and must not raise."""
         self._watchers.append(callback)
@@ -280,7 +287,8 @@ class Engine:
     def __enter__(self) -> Engine:
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        self._abandoned = kind is not None
         self.close()
         if self.failure is not None:
             raise self.failure
@@ -326,7 +334,10 @@ class Engine:
             for live in self._inbox.take(float("inf"))[0]:
                 live.request.finish_reason = None
                 live.end(self._clock.now(), sentence)
-            self.trace = self._recorder.close(complete=self.failure is None)
+            self.trace = self._recorder.close(complete=self.failure is None and not self._abandoned)
+            if self._abandoned and not self._stats.steps:
+                self.trace = None
+                remove_if_useless(self.trace_path)
         except BaseException as error:  # the first failure is the one to tell
             self.failure = self.failure or error
         finally:

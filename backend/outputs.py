@@ -101,8 +101,7 @@ class FinishedRequest:
     finished_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class StepEvent:
+class StepEvent(NamedTuple):
     """A step that has just been recorded, or requests that ended without one (then `plan` is None).
 
     Attributes:
@@ -129,8 +128,7 @@ class StepEvent:
     prefix_hits: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class EngineStats:
+class EngineStats(NamedTuple):
     """Where the engine stands, as of the last step.
 
     Attributes:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.errors import ConfigError, InputError, RequestRefused
+from scheduler.errors import ConfigError
 from scheduler.request import TokenArray
+from traces.servable import servable_with
 from traces.tokens import TokenSource
 from traces.workload import Workload
 
@@ -67,10 +68,8 @@ def replay(
         InputError: a request could never run on this engine (it is named, and nothing has been sent).
         ConfigError: `realtime` and `concurrency` contradict each other.
     """
-    if realtime and concurrency is not None:
-        raise ConfigError("real time and concurrency contradict each other; give one of them")
-    if concurrency is not None and concurrency < 1:
-        raise ConfigError(f"concurrency is {concurrency}; expected a whole number of clients >= 1")
+    check_load(realtime, concurrency)
+    workload = servable_with(engine.config, workload)
     ends = _Ends(len(workload), on_end)
     lives = list(_requests(engine, workload, ends))
     if concurrency is not None:
@@ -82,6 +81,14 @@ def replay(
     ends.wait()
     if engine.failure is not None:
         raise engine.failure
+
+
+def check_load(realtime: bool, concurrency: int | None) -> None:
+    """Raise ConfigError for ways of sending that contradict each other."""
+    if realtime and concurrency is not None:
+        raise ConfigError("real time and concurrency contradict each other; give one of them")
+    if concurrency is not None and concurrency < 1:
+        raise ConfigError(f"concurrency is {concurrency}; expected a whole number of clients >= 1")
 
 
 class _Ends:
@@ -128,22 +135,17 @@ def _requests(engine: Engine, workload: Workload, ends: _Ends) -> Iterator[Live]
     for i in range(len(workload)):
         prompt, output = int(workload.prompt_tokens[i]), int(workload.output_tokens[i])
         script = tokens.script(i)
-        name = str(i if workload.request_ids is None else workload.request_ids[i].item())
-        try:
-            yield engine.make(
-                script[:prompt].tolist(),
-                SamplingParams(temperature=0.0, max_tokens=int(limits[i])),
-                ends.take,
-                request_id=name,
-                priority=0 if workload.priority is None else int(workload.priority[i]),
-                arrival_s=start_s,
-                text=False,
-                script=script,
-                eos_at=output if limits[i] > output else None,
-            )
-        except RequestRefused as refusal:
-            reason = str(refusal).removeprefix(f"request {name}: ")
-            raise InputError(f"request {i + 1} of {len(workload)}: {reason}", path=workload.name) from refusal
+        yield engine.make(
+            script[:prompt].tolist(),
+            SamplingParams(temperature=0.0, max_tokens=int(limits[i])),
+            ends.take,
+            request_id=str(i if workload.request_ids is None else workload.request_ids[i].item()),
+            priority=0 if workload.priority is None else int(workload.priority[i]),
+            arrival_s=start_s,
+            text=False,
+            script=script,
+            eos_at=output if limits[i] > output else None,
+        )
 
 
 def _send_in_time(engine: Engine, lives: list[Live], workload: Workload) -> None:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-import numpy as np
 import simpy
 
-from scheduler import Request, Scheduler
-from scheduler.errors import ConfigError, InputError, RequestRefused
+from scheduler import Scheduler
+from scheduler.errors import ConfigError
 from traces.recorder import TraceRecorder
+from traces.servable import servable_with
 from traces.trace import Trace
-from traces.workload import IntArray, Workload
+from traces.workload import Workload
 
 from .blame import users_faults
 from .engine import Inbox, SimulatedEngine
@@ -26,8 +25,6 @@ from .setup import Setup, System
 
 MOST_THINK_S = 1_000_000_000
 """Longer than anybody thinks: over thirty years."""
-NEVER = "could never be served with these settings"
-"""Reason in `Workload.skipped` for requests that were left out before a run."""
 
 
 def simulate(
@@ -180,58 +177,5 @@ def servable(systems: Iterable[System], workload: Workload, *, skip_bad: bool = 
     """
     for system in systems:
         with users_faults(system):
-            if _refuses_any(system, workload):
-                workload = _without_refused(system, workload) if skip_bad else _name_first_refused(system, workload)
+            workload = servable_with(system.config, workload, skip_bad=skip_bad)
     return workload
-
-
-def _limits(workload: Workload) -> IntArray:
-    return workload.output_tokens if workload.max_tokens is None else workload.max_tokens
-
-
-def _refuses_any(system: System, workload: Workload) -> bool:
-    probe = Scheduler(system.config)
-    lengths = sorted({(int(p), int(o)) for p, o in zip(workload.prompt_tokens, _limits(workload), strict=True)})
-    return any(_refused(probe, *pair) for pair in _extremes(lengths))
-
-
-def _refused(probe: Scheduler, prompt: int, limit: int) -> bool:
-    try:
-        probe.refuse_if_never(Request("probe", prompt, limit))
-    except RequestRefused:
-        return True
-    return False
-
-
-def _extremes(lengths: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Refusal grows with prompt and with limit, so only pairs that no other pair exceeds in both need a look."""
-    kept: list[tuple[int, int]] = []
-    for prompt, limit in reversed(lengths):
-        if not kept or limit > kept[-1][1]:
-            kept.append((prompt, limit))
-    return kept
-
-
-def _without_refused(system: System, workload: Workload) -> Workload:
-    probe = Scheduler(system.config)
-    pairs = np.stack([workload.prompt_tokens, _limits(workload)], axis=1)
-    different, place = np.unique(pairs, axis=0, return_inverse=True)
-    refused = np.array([_refused(probe, *pair) for pair in different.tolist()])[place.reshape(-1)]
-    if refused.all():
-        _name_first_refused(system, workload)
-    skipped = {**workload.skipped, NEVER: workload.skipped.get(NEVER, 0) + int(refused.sum())}
-    return replace(workload.take(np.flatnonzero(~refused)), skipped=skipped)
-
-
-def _name_first_refused(system: System, workload: Workload) -> NoReturn:
-    probe = Scheduler(system.config)
-    for index in range(len(workload)):
-        request = workload.request(index)
-        try:
-            probe.refuse_if_never(request)
-        except RequestRefused as refusal:
-            reason = str(refusal).removeprefix(f"request {request.request_id}: ")
-            name = "" if workload.request_ids is None else f", id {request.request_id}"
-            where = f"request {index + 1} of {len(workload)}{name}"
-            raise InputError(f"{where}: {reason}", path=workload.name) from refusal
-    raise RuntimeError("a request was refused by its lengths, but not by itself")

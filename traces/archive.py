@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import schema
-from .console import atomic_path
+from .atomic import atomic_path
 from .schema import CODES, Table
 from .spans import pair_spans
 from .store import CHUNK_ROWS, NAMES, Columns, read_rows, row_chunks

@@ -6,8 +6,6 @@ import csv
 import errno
 import json
 import os
-import shutil
-import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +16,8 @@ import click
 
 from scheduler.errors import ConfigError, UserError
 
+from .atomic import FULL
+from .atomic import atomic_path as atomic_path  # for those who show things too
 from .config_file import load_config
 from .outputs import guarded, refuse_inputs
 
@@ -29,7 +29,6 @@ Render = Callable[["Console"], None]
 
 PIPED_WIDTH = 10_000
 """Columns when standard output is no terminal: no line is ever broken."""
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def common_options(command: Command) -> Command:
@@ -115,32 +114,6 @@ def progress(label: str, total: float | None) -> Iterator[Progress]:
         yield _Bar(bar, bar.add_task(label, total=total))
 
 
-@contextmanager
-def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary sibling of `path` to write to; it takes the place of `path` when the block ends well.
-
-    On any failure, Ctrl-C included, the temporary file (or folder) is removed and `path` is as it was. What already
-    exists as a device or a pipe (``/dev/stdout``) is written directly.
-
-    Raises:
-        UserError: `path` is a directory, its folder is missing or not writable, or the disk is full.
-    """
-    target = Path(os.path.realpath(path))
-    if _is_special(Path(path)):
-        with _write_errors(path):
-            yield Path(path)
-        return
-    _check_target(Path(path), target)
-    temporary = target.with_name(f".{target.stem}.{os.getpid()}.tmp{target.suffix}")
-    try:
-        with _write_errors(path):
-            yield temporary
-            os.replace(temporary, target)
-    except BaseException:
-        _remove(temporary)
-        raise
-
-
 def _dumps(result: object) -> str:
     return json.dumps(result, indent=2, allow_nan=False, ensure_ascii=False)
 
@@ -174,7 +147,7 @@ def _stdout_guard() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL | {errno.EPIPE}:
+        if error.errno not in FULL | {errno.EPIPE}:
             raise
         # what is still buffered must not fail again when Python flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -195,39 +168,3 @@ class _Bar:
     def advance(self, amount: float = 1) -> None:
         """Move the bar."""
         self._bar.advance(self._task, amount)
-
-
-def _is_special(path: Path) -> bool:
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
-
-
-def _check_target(path: Path, target: Path) -> None:
-    if target.is_dir():
-        raise UserError(f"{path} is a directory; expected the name of a file to write")
-    if not target.parent.is_dir():
-        raise UserError(f"cannot write {path}: there is no folder {path.parent}")
-    if not os.access(target.parent, os.W_OK):
-        raise UserError(f"cannot write {path}: no permission to write in {path.parent}")
-
-
-@contextmanager
-def _write_errors(path: str | Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _FULL:
-            raise UserError(f"no space left on device while writing {path}") from error
-        if error.errno in {errno.EROFS, errno.EFBIG, errno.ENAMETOOLONG}:
-            raise UserError(f"cannot write {path}: {error.strerror}") from error
-        raise
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

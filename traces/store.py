@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from scheduler.errors import InputError, UserError
 
-from .console import atomic_path
+from .atomic import atomic_path
 from .schema import CODES, RECORDED, SCHEMA_VERSION, STEPS, Table
 
 META = "meta.json"
@@ -54,7 +54,7 @@ class RowFile:
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:
-            _remove_if_useless(self.path.parent)
+            remove_if_useless(self.path.parent)
             raise _write_error(self.path, error) from error
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ def write_meta(path: Path, meta: Mapping[str, Any]) -> None:
         with atomic_path(path / META) as temporary:
             temporary.write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     except UserError:
-        _remove_if_useless(path)
+        remove_if_useless(path)
         raise
 
 
@@ -189,8 +189,8 @@ def _unlink_trace_files(entries: Iterable[Path]) -> None:
             entry.unlink()
 
 
-def _remove_if_useless(path: Path) -> None:
-    """After a failed write: remove a trace that holds no whole step; nobody could learn anything from it."""
+def remove_if_useless(path: Path) -> None:
+    """Remove a trace that holds no whole step, after a failure: nobody could learn anything from it."""
     steps = path / LOCK
     if any(path.glob("*.parquet")) or (steps.exists() and steps.stat().st_size >= STEPS.dtype.itemsize):
         return

@@ -46,9 +46,7 @@ def test_a_prompt_can_be_sampled_and_cut(capsys: pytest.CaptureFixture[str]) -> 
     assert (first[0]["finish_reason"], first[0]["output_tokens"]) == ("length", 5)
 
 
-def test_a_workload_is_measured_and_can_be_simulated_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_workload_is_measured_and_can_be_simulated_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     workload = tmp_path / "w.csv"
     workload.write_text("arrival_s,prompt_tokens,output_tokens\n0,20,4\n0.01,30,6\n0.02,8,3\n")
     trace = tmp_path / "w.trace"
@@ -87,3 +85,19 @@ def test_mistakes_get_one_sentence_and_exit_code_2(
     assert ended.value.code == 2
     assert said in error
     assert len(error.splitlines()) == 1
+
+
+def test_requests_that_do_not_fit_are_named_or_left_out_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workload = tmp_path / "w.csv"
+    workload.write_text("arrival_s,prompt_tokens,output_tokens\n0,20,4\n0.01,3000,6\n0.02,8,3\n")
+    code, _, error = run(capsys, str(workload))
+    assert code == 2
+    assert "request 2 of 3: its prompt of 3000 tokens" in error
+    code, out, error = run(capsys, str(workload), "--skip-bad", "--json")
+    assert code == 0
+    assert "skipped 1 requests: could never be served" in error
+    record = json.loads(out)
+    assert record["requests"] == record["workload"]["requests"] == 2
+    assert record["skipped"] == {"could never be served with these settings": 1}

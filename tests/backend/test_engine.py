@@ -217,3 +217,17 @@ def test_the_trace_is_measured_whole_and_consistent(
     steps = engine.trace.steps
     assert (steps["device_s"] > 0).all()
     assert (steps["host_s"] > 0).all()
+
+
+@pytest.mark.parametrize("steps", [False, True])
+def test_a_with_block_left_by_an_error_leaves_a_stopped_trace_or_none_at_all(
+    model: Path, tmp_path: Path, steps: bool
+) -> None:
+    folder = tmp_path / "x.trace"
+    engine = started(model, trace=folder)
+    if steps:
+        engine.generate(random_prompts(2), GREEDY)
+    with pytest.raises(RequestRefused), engine:
+        engine.generate([[1] * 500], GREEDY)
+    assert folder.exists() == steps
+    assert (engine.trace.status if engine.trace is not None else None) == ("stopped" if steps else None)

@@ -18,9 +18,10 @@ from scheduler.errors import ConfigError, InputError
 from simulator.capacity import capacity
 from simulator.compare import compare
 from simulator.explain import explain
-from simulator.run import NEVER, simulate
+from simulator.run import simulate
 from simulator.sweep import sweep
 from tests.conftest import ROOT
+from traces.servable import NEVER
 from traces.workload import Workload
 
 from .cases import even
