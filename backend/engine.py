@@ -23,6 +23,8 @@ from .text import TextStream
 if TYPE_CHECKING:
     from traces.trace import Trace
 
+    from .weights import Weights
+
 
 class EngineFull(UserError):
     """So many requests wait that no more is taken."""
@@ -36,7 +38,7 @@ class Engine:
     """Runs requests on a model, step by step as the scheduler decides, and records every step.
 
     Args:
-        model: ``embedded``, a model directory, or a Hugging Face id.
+        model: ``embedded``, a model directory, a Hugging Face id, or weights that are there already (no tokenizer).
         device: ``cpu``, ``cuda``, or ``auto`` (a GPU where there is one).
         dtype: ``float32``, ``bfloat16``, ``float16``, ``float64``; ``auto``: float32 on the CPU, else the checkpoint's.
         ops: ``torch`` or ``triton``; ``auto``: Triton kernels on a GPU, torch operators on the CPU.
@@ -55,7 +57,7 @@ class Engine:
 
     def __init__(
         self,
-        model: str | Path = "embedded",
+        model: str | Path | Weights = "embedded",
         *,
         device: str = "auto",
         dtype: str = "auto",

@@ -71,8 +71,10 @@ class GpuRunner(Runner):
         if not sizes:
             return
         record = GraphRecorder(self.device).record if record is None else record
+        shared = None
         for size in sorted(sizes, reverse=True):
-            self._graphs[size] = DecodeGraph(self, size, record)
+            self._graphs[size] = DecodeGraph(self, size, record, shared)
+            shared = self._graphs[max(sizes)].logits
         for stored in (self._cache.keys, self._cache.values):
             stored[:, NULL_BLOCK].zero_()  # where that token went
 
@@ -158,17 +160,23 @@ class GraphRecorder:
 
 
 class DecodeGraph:
-    """A decode step of a fixed number of rows, recorded once and replayed; requests that are missing have no rows."""
+    """A decode step of a fixed number of rows, recorded once and replayed; requests that are missing have no rows.
 
-    def __init__(self, runner: GpuRunner, size: int, record: Record) -> None:
+    Logits go to `shared`, the largest graph's: a buffer each would take gigabytes where vocabularies are large.
+    """
+
+    def __init__(self, runner: GpuRunner, size: int, record: Record, shared: Tensor | None) -> None:
         device = runner.device
         self._requests = Requests(*(torch.zeros(size + extra, dtype=torch.int32, device=device) for extra in (0, 0, 1)))
         # one request while it is recorded: with none, the rows that get logits would lie before the first
         self._requests.query_start_loc[1:] = 1
         self._tensors = StepTensors.empty(size, size, device)  # kept: a replay writes where they were
-        self._replay, self._logits = record(
-            lambda: runner.forward(runner.decode_inputs(self._tensors, self._requests))
-        )  # fmt: skip
+
+        def run() -> Tensor:
+            logits = runner.forward(runner.decode_inputs(self._tensors, self._requests))
+            return logits if shared is None else shared[:size].copy_(logits)
+
+        self._replay, self.logits = record(run)
 
     def replay(self, requests: Requests) -> Tensor:
         """Logits of these requests, ``(N, V)``; valid until the next replay."""
@@ -178,7 +186,7 @@ class DecodeGraph:
         mine.query_start_loc[: count + 1].copy_(requests.query_start_loc)
         mine.query_start_loc[count + 1 :].copy_(requests.query_start_loc[-1:].expand(len(mine.slots) - count))
         self._replay()
-        return self._logits[:count]
+        return self.logits[:count]
 
 
 class CudaDevice:

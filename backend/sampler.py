@@ -215,7 +215,9 @@ def _take(logits: Tensor, rows: IntArray) -> Tensor:
 
 
 def _to(array: npt.NDArray[Any], logits: Tensor) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array)).to(logits.device)
+    """The array where the logits are, by way of pinned memory: from other memory the host would wait for the device."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    return tensor.pin_memory().to(logits.device, non_blocking=True) if logits.is_cuda else tensor
 
 
 def _ids(tokens: Iterable[int] | Sequence[int]) -> IntArray:

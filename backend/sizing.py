@@ -9,6 +9,7 @@ import torch
 
 from scheduler.config import SchedulerConfig
 from scheduler.errors import ConfigError
+from scheduler.policies import find_policy
 
 from .kv_cache import KvCache
 from .model_config import ModelConfig
@@ -34,7 +35,7 @@ def scheduler_config(
         raise ConfigError(
             f"max_model_len is {given['max_model_len']}; expected at most the model's {model.max_positions} positions"
         )
-    if device.type == "cuda" and "cudagraph_capture_sizes" not in given:
+    if device.type == "cuda" and "cudagraph_capture_sizes" not in given and not _is_padded(given):
         given["cudagraph_capture_sizes"] = capture_sizes(SchedulerConfig(**_only(given, "max_num_seqs")).max_num_seqs)
     if "num_blocks" not in given:
         block_size = SchedulerConfig(**_only(given, "block_size")).block_size
@@ -47,6 +48,12 @@ def capture_sizes(max_num_seqs: int) -> tuple[int, ...]:
     """Rows of the decode steps to record as CUDA graphs: 1, 2, 4, then every 8 (vLLM's sizes), up to the slots."""
     sizes = [1, 2, 4, *range(8, max_num_seqs + 8, 8)]
     return tuple(size for size in sizes if size < max_num_seqs + 8)
+
+
+def _is_padded(settings: Mapping[str, Any]) -> bool:
+    """Whether steps will be rectangles, for which no graphs are recorded."""
+    config = SchedulerConfig(**_only(settings, "policy"), **_only(settings, "layout"))
+    return (find_policy(config.policy).layout if config.layout == "auto" else config.layout) == "padded"
 
 
 def _only(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
