@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import subprocess
 import sys
 import tempfile
@@ -84,7 +86,8 @@ def convert(gguf: Path, target: Path) -> None:
     model = LlamaForCausalLM(config)
     # not through from_pretrained: that asks for one more package, and cannot save what it read
     read_all = {"return_tensors": True, "model_to_load": model}
-    tensors = load_gguf_checkpoint(str(gguf), **read_all)["tensors"]  # type: ignore[no-untyped-call]  # untyped too
+    with contextlib.redirect_stderr(io.StringIO()):  # its progress bar knows no other way to be quiet
+        tensors = load_gguf_checkpoint(str(gguf), **read_all)["tensors"]  # type: ignore[no-untyped-call]  # untyped too
     if config.tie_word_embeddings:
         tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
     model.load_state_dict(tensors)
