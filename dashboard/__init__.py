@@ -1,0 +1,1 @@
+"""The dashboard: pages and figures over step traces, simulated, measured and live."""

@@ -1,0 +1,205 @@
+"""The steps of a run that are in view, in at most as many pieces as a figure has room for.
+
+A piece keeps sums and extremes of its steps, so that a peak of one step in a million still shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dashboard.view import Axis, View
+
+from .run import Run
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+MOST_PIECES = 480
+"""About one for two pixels of a wide figure."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Rows ``[low, high)`` of a run's steps, in ``len(starts)`` pieces.
+
+    Attributes:
+        run: whose steps.
+        axis: what x is.
+        start, end: the part in view, in x.
+        low, high: its rows.
+        starts: first row of each piece, counted from `low`; int64 ``(pieces,)``.
+        left, right: x where each piece begins and ends, ``(pieces,)``.
+    """
+
+    run: Run
+    axis: Axis
+    start: float
+    end: float
+    low: int
+    high: int
+    starts: Ints
+    left: Floats
+    right: Floats
+
+    @classmethod
+    def of(cls, run: Run, view: View, span: tuple[float, float], most: int = MOST_PIECES) -> Window:
+        """The part of a run that a view shows; `span` is where x begins and ends."""
+        start, end = span
+        left, right = step_edges(run, view.axis)
+        low = int(np.searchsorted(right, start, side="right"))
+        high = max(low, int(np.searchsorted(left, end, side="left")))
+        starts = _pieces(left[low:high], start, end, most)
+        ends = np.append(starts[1:], high - low) - 1
+        return cls(run, view.axis, start, end, low, high, starts, left[low:high][starts], right[low:high][ends])
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps in view."""
+        return self.high - self.low
+
+    @property
+    def exact(self) -> bool:
+        """Whether each piece is one step."""
+        return len(self) == self.num_steps
+
+    @cached_property
+    def counts(self) -> Ints:
+        """Steps of each piece, ``(pieces,)``."""
+        return np.diff(np.append(self.starts, self.num_steps))
+
+    @cached_property
+    def steps(self) -> Ints:
+        """Number of the first step of each piece, ``(pieces,)``."""
+        return np.asarray(self.values("step")[self.starts], dtype=np.int64)
+
+    def values(self, name: str) -> npt.NDArray[Any]:
+        """A column of the steps in view, ``(steps,)``."""
+        return self.run.column("steps", name)[self.low : self.high]
+
+    def total(self, values: str | npt.NDArray[Any]) -> Floats:
+        """Sum over each piece, ``(pieces,)``, of a column or of an array of ``(steps,)``."""
+        return self._reduce(np.add, values)
+
+    def mean(self, values: str | npt.NDArray[Any]) -> Floats:
+        """Mean over the steps of each piece, ``(pieces,)``."""
+        return self.total(values) / np.maximum(self.counts, 1)
+
+    def most(self, values: str | npt.NDArray[Any]) -> Floats:
+        """Largest of each piece, ``(pieces,)``."""
+        return self._reduce(np.maximum, values)
+
+    def least(self, values: str | npt.NDArray[Any]) -> Floats:
+        """Smallest of each piece, ``(pieces,)``."""
+        return self._reduce(np.minimum, values)
+
+    def _reduce(self, function: np.ufunc, values: str | npt.NDArray[Any]) -> Floats:
+        array = self.values(values) if isinstance(values, str) else values
+        if not len(self):
+            return np.empty(0)
+        kind = np.float64 if function is np.add else None
+        return np.asarray(function.reduceat(array, self.starts, dtype=kind), dtype=np.float64)
+
+    @cached_property
+    def outline(self) -> Outline:
+        """The pieces as the corners of a line of steps."""
+        return Outline.of(self.left, self.right)
+
+    @property
+    def grain(self) -> str:
+        """What a piece is, in words; empty when it is a step."""
+        if self.exact or not len(self):
+            return ""
+        return f"each point: {int(np.median(self.counts)):,} steps"
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Corners of a line that holds each piece's value from its left to its right, and 0 where no step ran.
+
+    Attributes:
+        x: ``(corners,)``, for Plotly's line shape ``hv``.
+        piece: which piece each corner takes its value from; -1: 0. ``(corners,)``.
+    """
+
+    x: Floats
+    piece: Ints
+
+    @classmethod
+    def of(cls, left: Floats, right: Floats) -> Outline:
+        """From the edges of pieces, each ``(pieces,)``, in order."""
+        if not len(left):
+            return cls(np.empty(0), np.empty(0, dtype=np.int64))
+        numbers = np.arange(len(left))
+        tolerance = 1e-9 * max(1.0, float(abs(right[-1])))
+        idle = np.flatnonzero(left[1:] > right[:-1] + tolerance)
+        places = np.concatenate([numbers, idle + 0.5, [len(left) - 0.5]])
+        order = np.argsort(places, kind="stable")
+        x = np.concatenate([left, right[idle], right[-1:]])[order]
+        piece = np.concatenate([numbers, np.full(len(idle), -1), numbers[-1:]])[order]
+        return cls(x, piece)
+
+    def y(self, values: Floats) -> Floats:
+        """Values of pieces, ``(pieces,)``, at the corners."""
+        return np.where(self.piece < 0, 0.0, values[self.piece]) if len(values) else np.empty(0)
+
+
+def step_edges(run: Run, axis: Axis) -> tuple[Floats, Floats]:
+    """Where each step begins and ends in x, two of ``(steps,)``."""
+    if axis == "step":
+        step = run.column("steps", "step")
+        return step, step + 1
+    origin = run.origin_s
+    if origin == 0.0:
+        return run.column("steps", "t_start_s"), run.column("steps", "t_end_s")
+    return run.column("steps", "t_start_s") - origin, run.column("steps", "t_end_s") - origin
+
+
+def whole_span(run: Run, axis: Axis) -> tuple[float, float]:
+    """Where a run's x begins and ends: from its first arrival to its last step's end."""
+    left, right = step_edges(run, axis)
+    if not len(left):
+        return 0.0, 1.0
+    first = float(left[0]) if axis == "step" else min(0.0, float(left[0]))
+    return first, max(float(right[-1]), first + 1e-9)
+
+
+def span_in_view(runs: tuple[Run, ...], view: View) -> tuple[float, float]:
+    """The part of x that a view shows of its runs: what it says, cut to where the runs are."""
+    spans = [whole_span(run, view.axis) for run in runs] or [(0.0, 1.0)]
+    first, last = min(start for start, _ in spans), max(end for _, end in spans)
+    start = first if view.start is None else min(max(view.start, first), last)
+    end = last if view.end is None else max(min(view.end, last), first)
+    return (start, end) if end > start else (first, last)
+
+
+def row_at(run: Run, axis: Axis, x: float) -> int | None:
+    """Row of the step at x: the last that had begun; None where no step is held."""
+    left, _ = step_edges(run, axis)
+    if not len(left):
+        return None
+    return max(0, int(np.searchsorted(left, x, side="right")) - 1)
+
+
+def row_of_step(run: Run, step: int) -> int | None:
+    """Row of a step by its number, or of the one before it where it is not held; None where there is none."""
+    steps = run.column("steps", "step")
+    if not len(steps):
+        return None
+    return max(0, int(np.searchsorted(steps, step, side="right")) - 1)
+
+
+def _pieces(left: Floats, start: float, end: float, most: int) -> Ints:
+    """First row of each piece: each step its own where there is room, else equal widths without the empty ones."""
+    if len(left) <= most:
+        return np.arange(len(left))
+    edges = np.linspace(start, end, most, endpoint=False)
+    rows = np.searchsorted(left, edges, side="left")
+    rows[0] = 0
+    return np.unique(rows[rows < len(left)]).astype(np.int64)

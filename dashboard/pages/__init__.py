@@ -1,0 +1,7 @@
+"""The pages, in the order of the navigation."""
+
+from __future__ import annotations
+
+from . import replay
+
+PAGES = (replay,)

@@ -1,0 +1,89 @@
+"""Tokens per step: what each step computes, useful and not, under the token budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from dashboard.data.window import Window
+from dashboard.look import Figure
+from dashboard.scene import Scene
+from traces.schema import PADDING_COLUMNS
+
+from .base import Panel
+from .frame import Frame, hover_head, piece_texts, stack, typed
+
+_USEFUL = {"decode": "decode_tokens", "prefill": "prefill_tokens", "recomputed": "recomputed_tokens"}
+_SHADES = {"prompt": 1.0, "finished-row": 0.75, "graph": 0.5, "overrun": 0.35}
+
+
+def draw(scene: Scene) -> Figure:
+    """Stacked tokens of each step; with many steps the mean of each piece, and the largest step of it as a line."""
+    frame = Frame(scene, y="tokens")
+    for row, window in enumerate(scene.windows):
+        _fill(frame, row, window)
+    frame.layout["hovermode"] = "x unified"
+    return frame.figure()
+
+
+def _fill(frame: Frame, row: int, window: Window) -> None:
+    look = frame.scene.look
+    hover_head(frame, row, window, piece_texts(window))
+    layers: list[dict[str, Any]] = [
+        {"name": kind, "color": look.kinds[kind], "values": window.mean(column)} for kind, column in _USEFUL.items()
+    ]
+    for cause, column in PADDING_COLUMNS.items():
+        if window.values(column).any():
+            color = _faded(look.kinds["padding"], _SHADES[cause])
+            layers.append({"name": f"padding: {cause}", "color": color, "values": window.mean(column), "hatched": True})
+    stack(frame, row, window, layers)
+    right: dict[str, Any] = {}
+    if not window.exact:
+        right = {"yaxis": frame.right_axis(row, "largest step")}
+        outline = window.outline
+        frame.add(row, type="scatter", mode="lines", name="largest step", x=typed(outline.x),
+                  y=typed(outline.y(window.most("computed_tokens"))), hovertemplate="%{y:,} in the largest step",
+                  line={"shape": "hv", "width": 1, "color": look.muted}, **right)  # fmt: skip
+        frame.note(f"mean of a step; {window.grain}", row=row, right=True)
+    budget = window.run.meta.get("config", {}).get("max_num_batched_tokens")
+    most = float(window.most("computed_tokens").max(initial=0.0))
+    if isinstance(budget, int) and most > budget / 4:
+        frame.line(row, budget, f"token budget {budget:,}", **right)
+
+
+def words(scene: Scene) -> str:
+    """Totals of each run in view."""
+    return " ".join(_sentence(scene, index, window) for index, window in enumerate(scene.windows))
+
+
+def _sentence(scene: Scene, index: int, window: Window) -> str:
+    computed = int(window.values("computed_tokens").sum())
+    useful = sum(int(window.values(column).sum()) for column in _USEFUL.values())
+    share = f", {1 - useful / computed:.1%} of them padding" if computed else ""
+    return f"{scene.label(index)}: {window.num_steps:,} steps compute {computed:,} tokens{share}."
+
+
+def table(scene: Scene) -> pd.DataFrame:
+    """One row a step in view."""
+    names = ["step", "t_start_s", "t_end_s", *_USEFUL.values(), *PADDING_COLUMNS.values(), "computed_tokens"]
+    frames = [
+        pd.DataFrame({"run": scene.runs[index].name, **{name: window.values(name) for name in names}})
+        for index, window in enumerate(scene.windows)
+    ]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["run", *names])
+
+
+def _faded(color: str, strength: float) -> str:
+    red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{strength})"
+
+
+PANEL = Panel(
+    key="tokens",
+    title="Tokens per step",
+    question="What each step computes: prompts, new tokens, work done twice, and padding by its cause.",
+    draw=draw,
+    words=words,
+    table=table,
+)
