@@ -69,7 +69,8 @@ def serve(
     """
     from .engine import Engine
     from .server.app import create_app
-    from .server.run import Server, bind
+    from .server.listener import bind
+    from .server.run import Server
     from .server.run import serve as run
 
     modules_of_this_folder()
@@ -105,7 +106,7 @@ def _warn_if_open(listener: socket.socket, key: str | None) -> None:
 
 
 def _say_ready(app: FastAPI, engine: Engine, listener: socket.socket, as_json: bool) -> None:
-    from .server.run import url_of
+    from .server.listener import url_of
 
     url, name = url_of(listener), app.state.service.names[0]
     if as_json:

@@ -217,7 +217,8 @@ def stress(model: str, clients: int, seconds: float) -> dict[str, Any]:
 def _served(model: str, trace: Path) -> Iterator[tuple[Any, str]]:
     from backend.engine import Engine
     from backend.server.app import create_app
-    from backend.server.run import Server, bind, url_of
+    from backend.server.listener import bind, url_of
+    from backend.server.run import Server
 
     engine = Engine(model, trace=trace, max_queue=MAX_QUEUE, **SETTINGS)
     listener, ready = bind("127.0.0.1", 0), threading.Event()

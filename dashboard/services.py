@@ -25,6 +25,7 @@ class Services:
         uploads: what people sent.
         feeds: live sources.
         engine_url: the live source to offer first; None: none is known.
+        engine_key: what that source asks for; it is sent nowhere else.
     """
 
     catalog: Catalog
@@ -33,3 +34,4 @@ class Services:
     uploads: Uploads
     feeds: Feeds
     engine_url: str | None = None
+    engine_key: str | None = None

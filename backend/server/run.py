@@ -1,10 +1,9 @@
-"""Running the app: the socket, signals, and a stop that lets requests finish."""
+"""Running the app: signals, and a stop that lets requests finish."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-import errno
 import math
 import socket
 from collections.abc import Callable, Iterator
@@ -15,37 +14,15 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 import uvicorn.config
 
-from scheduler.errors import ConfigError, UserError
-
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from backend.engine import Engine
 
-_BACKLOG = 2048
 _KEEP_ALIVE_S = 75
 """Longer than clients keep an idle connection (Python's: 5 s): else one may send on a connection just being closed."""
 _LAST_BYTES_S = 10
 """After the engine has stopped, clients have so long to read what is theirs."""
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket, before a model is loaded in vain; port 0 takes a free one. Clients that come early wait.
-
-    Raises:
-        UserError: the address is in use, or not ours.
-    """
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address, family=family, backlog=_BACKLOG)
-    except OSError as error:
-        raise _bind_error(host, port, error) from error
-
-
-def url_of(listener: socket.socket) -> str:
-    """Where clients find it."""
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def serve(server: Server, listener: socket.socket) -> int:
@@ -137,11 +114,3 @@ def _log_config() -> dict[str, Any]:
     config = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
     config["handlers"]["access"]["stream"] = "ext://sys.stderr"
     return config
-
-
-def _bind_error(host: str, port: int, error: OSError) -> UserError:
-    if error.errno == errno.EADDRINUSE:
-        return ConfigError(f"port {port} of {host} is in use; choose another with --port (0 takes a free one)")
-    if error.errno == errno.EACCES:
-        return ConfigError(f"port {port} may not be used by this user; choose one from 1024 up with --port")
-    return ConfigError(f"cannot listen on {host}, port {port}: {error.strerror}")

@@ -190,9 +190,10 @@
       watchCards();
       seen.forEach(ask);
       const fields = { ...state.view };
+      if (fields.window) { delete fields.from; delete fields.to; } // a live view that follows: its numbers are old at once
       if (state.cursor.step !== null && state.cursor.step !== undefined) fields.step = state.cursor.step;
       const known = new URLSearchParams(window.location.search);
-      for (const name of ["run", "x", "from", "to", "by", "step"]) known.delete(name);
+      for (const name of ["run", "x", "from", "to", "by", "step", "window"]) known.delete(name);
       for (const [name, value] of Object.entries(fields)) known.set(name, value);
       const query = known.toString().replaceAll("%2C", ",");
       window.history.replaceState(window.history.state, "", window.location.pathname + (query ? "?" + query : ""));

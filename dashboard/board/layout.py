@@ -25,13 +25,14 @@ GRAPH_CONFIG: Any = {
 }
 
 
-def board(view: View, panels: Sequence[str], *, transport: bool = True) -> Any:
+def board(view: View, panels: Sequence[str], *, transport: bool = True, extra: Sequence[Any] = ()) -> Any:
     """Panels over the runs of a view.
 
     Args:
         view: what to show first.
         panels: keys, in order.
         transport: with play, pause and speed.
+        extra: controls that stand first.
     """
     fields = view.fields()
     step = fields.pop("step", None)
@@ -43,7 +44,7 @@ def board(view: View, panels: Sequence[str], *, transport: bool = True) -> Any:
             dcc.Store(id="board-tick", data=0),
             dcc.Store(id="board-sent"),
             dcc.Download(id="board-download"),
-            _bar(view, transport),
+            _bar(view, transport, extra),
             html.Div(id="board-now", className="now", **aria(live="polite")),
             dmc.Alert(id="board-problem", color="red", hide=True, withCloseButton=False, className="problem"),
             html.Div([_card(PANELS[key]) for key in panels], className="cards", id="board-cards"),
@@ -53,7 +54,7 @@ def board(view: View, panels: Sequence[str], *, transport: bool = True) -> Any:
     )
 
 
-def _bar(view: View, transport: bool) -> Any:
+def _bar(view: View, transport: bool, extra: Sequence[Any]) -> Any:
     play = [
         dmc.Button("Play", id="board-play", size="xs", w=76),
         dmc.ActionIcon("‹", id="board-back", variant="default", size="md", **aria(label="One step back")),
@@ -68,7 +69,7 @@ def _bar(view: View, transport: bool) -> Any:
         data=[{"value": "time", "label": "time"}, {"value": "step", "label": "steps"}],
     )  # fmt: skip
     whole = dmc.Button("Whole run", id="board-whole", size="xs", variant="default")
-    return html.Div([*(play if transport else []), x, whole], className="bar")
+    return html.Div([*extra, *(play if transport else []), x, whole], className="bar")
 
 
 def _card(panel: Panel) -> Any:

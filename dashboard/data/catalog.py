@@ -59,6 +59,13 @@ class Catalog:
         """The runs that everybody sees, in order."""
         return [entry for _, entry in self._folders.values()]
 
+    def name_of(self, key: str) -> str:
+        """What people call a run; its key where it cannot be had."""
+        try:
+            return self.run(key).name
+        except UserError:
+            return key
+
     def add_live(self, key: str, snapshot: Callable[[], Run]) -> None:
         """Let a key stand for what a live source holds at the moment it is asked."""
         with self._lock:

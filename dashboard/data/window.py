@@ -116,7 +116,7 @@ class Window:
         """What a piece is, in words; empty when it is a step."""
         if self.exact or not len(self):
             return ""
-        return f"each point: {int(np.median(self.counts)):,} steps"
+        return f"each point: up to {int(self.counts.max()):,} steps"
 
 
 @dataclass(frozen=True)

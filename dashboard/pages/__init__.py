@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import replay
+from . import live, replay
 
-PAGES = (replay,)
+PAGES = (live, replay)

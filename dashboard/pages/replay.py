@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+from functools import partial
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, html, no_update
+from dash import Dash, Input, Output, State, dcc, html, no_update
 
+from dashboard.board.callbacks import scene_of
 from dashboard.board.layout import board
 from dashboard.look import MOST_RUNS
+from dashboard.owner import current_owner
 from dashboard.panels import PANELS
 from dashboard.parts.aria import aria
+from dashboard.parts.diagnosis import diagnosis
 from dashboard.parts.run_list import run_choices
+from dashboard.parts.summary import summary
 from dashboard.services import Services
 from dashboard.view import View
+from scheduler.errors import UserError
 
 PATH = "/replay"
 TITLE = "Replay"
 
 
 def layout(services: Services, **query: Any) -> Any:
-    """The board over the runs of the address; at a first visit over a sample."""
+    """The board over the runs of the address; at a first visit over a given trace, or a sample."""
     view = View.of_query(query)
-    choices = run_choices(services)
-    if not view.runs and choices:
+    if not view.runs:
         view = View.of_query({**query, "run": _first(services)})
     return dmc.Stack(
         [
@@ -31,13 +38,21 @@ def layout(services: Services, **query: Any) -> Any:
                 [
                     html.H1(TITLE),
                     dmc.MultiSelect(
-                        id="replay-runs", data=choices, value=list(view.runs), maxValues=MOST_RUNS, searchable=True,
-                        placeholder="Choose up to four runs", className="run-choice", **aria(label="Runs"),
+                        id="replay-runs", data=run_choices(services, view.runs), value=list(view.runs),
+                        maxValues=MOST_RUNS, searchable=True, placeholder="Choose up to four runs",
+                        className="run-choice", **aria(label="Runs"),
+                    ),
+                    dcc.Upload(
+                        dmc.Button("Open a trace…", variant="default"), id="replay-upload", accept=".zip",
+                        max_size=services.uploads.most_upload_bytes,
                     ),
                 ],
                 className="page-head",
             ),
+            html.P(id="replay-said", className="said", **aria(live="polite")),
+            html.Div(id="replay-summary"),
             board(view, list(PANELS)),
+            html.Div(id="replay-diagnosis"),
         ],
         gap="md",
     )  # fmt: skip
@@ -45,20 +60,69 @@ def layout(services: Services, **query: Any) -> Any:
 
 def _first(services: Services) -> str:
     keys = [entry.key for entry in services.catalog.entries()]
-    return next((key for key in keys if not key.startswith("sample-")), keys[0] if keys else "")
+    given = [key for key in keys if not key.startswith("sample-")]
+    return ",".join(given[:1] or [key for key in ("sample-chunked", "sample-chunked-simulated") if key in keys])
 
 
 def register(app: Dash, services: Services) -> None:
-    """Choosing other runs changes the board's view."""
-
-    @app.callback(
+    """Choosing other runs changes the board's view; an upload becomes a choice."""
+    app.callback(
         Output("board-view", "data", allow_duplicate=True),
         Input("replay-runs", "value"),
         State("board-view", "data"),
         prevent_initial_call=True,
-    )
-    def _choose(keys: list[str], fields: dict[str, str]) -> Any:
-        chosen = ",".join(keys)
-        return (
-            no_update if chosen == fields.get("run", "") else View.of_query({**fields, "run": chosen}).whole().fields()
-        )
+    )(_choose)
+    app.callback(
+        Output("replay-runs", "data"),
+        Output("replay-runs", "value"),
+        Output("replay-said", "children"),
+        Input("replay-upload", "contents"),
+        State("replay-upload", "filename"),
+        State("replay-runs", "value"),
+        prevent_initial_call=True,
+    )(partial(_uploaded, services))
+    app.callback(
+        Output("replay-summary", "children"),
+        Output("replay-diagnosis", "children"),
+        Input("replay-runs", "value"),
+        Input("theme", "data"),
+    )(partial(_told, services))
+
+
+def _choose(keys: list[str], fields: dict[str, str]) -> Any:
+    chosen = ",".join(keys)
+    if chosen == fields.get("run", ""):
+        return no_update
+    return View.of_query({**fields, "run": chosen}).whole().fields()
+
+
+def _uploaded(
+    services: Services, contents: str | None, filename: str | None, chosen: list[str]
+) -> tuple[Any, Any, Any]:
+    if not contents:
+        return no_update, no_update, no_update
+    try:
+        upload = services.uploads.add_trace(current_owner(), filename or "trace.zip", decoded(contents))
+    except UserError as error:
+        return no_update, no_update, str(error)
+    keys = [*chosen[: MOST_RUNS - 1], f"u-{upload.id}"]
+    return run_choices(services, keys), keys, ""
+
+
+def decoded(contents: str) -> bytes:
+    """The bytes of what a browser uploaded (a data URL). Raises UserError for anything else."""
+    try:
+        return base64.b64decode(contents.partition(",")[2], validate=True)
+    except (binascii.Error, ValueError):
+        raise UserError("the upload did not arrive whole; send it again") from None
+
+
+def _told(services: Services, keys: list[str], theme: str) -> tuple[Any, Any]:
+    """The figures of the runs side by side, and what bounds each, in words."""
+    if not keys:
+        return None, None
+    try:
+        scene = scene_of(services, {"run": ",".join(keys)}, None, theme)
+        return summary(scene), dmc.Stack([diagnosis(run) for run in scene.runs], gap="md")
+    except UserError:
+        return None, None  # the board says what is wrong with a run

@@ -88,7 +88,7 @@ class Frame:
         number, muted = row + 1 + MOST_RUNS, self.scene.look.muted
         self.layout[f"yaxis{number}"] = axis(
             self.scene.look, overlaying=self._name("y", row), side="right", showgrid=False, rangemode="tozero",
-            fixedrange=True, title={"text": title, "font": {"size": 11, "color": muted}, "standoff": 6},
+            fixedrange=True, tickmode="auto", nticks=5, title={"text": title, "font": {"size": 11, "color": muted}, "standoff": 6},
         )  # fmt: skip
         return f"y{number}"
 

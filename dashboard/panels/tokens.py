@@ -15,6 +15,8 @@ from .base import Panel
 from .frame import Frame, hover_head, piece_texts, stack, typed
 
 _USEFUL = {"decode": "decode_tokens", "prefill": "prefill_tokens", "recomputed": "recomputed_tokens"}
+MOST_APART = 3
+"""A largest step that is so many times the largest mean gets an axis of its own, or nobody sees the means."""
 _SHADES = {"prompt": 1.0, "finished-row": 0.75, "graph": 0.5, "overrun": 0.35}
 
 
@@ -40,10 +42,12 @@ def _fill(frame: Frame, row: int, window: Window) -> None:
     stack(frame, row, window, layers)
     right: dict[str, Any] = {}
     if not window.exact:
-        right = {"yaxis": frame.right_axis(row, "largest step")}
+        peaks, means = window.most("computed_tokens"), window.mean("computed_tokens")
+        if peaks.max(initial=0.0) > MOST_APART * means.max(initial=0.0):
+            right = {"yaxis": frame.right_axis(row, "largest step")}
         outline = window.outline
         frame.add(row, type="scatter", mode="lines", name="largest step", x=typed(outline.x),
-                  y=typed(outline.y(window.most("computed_tokens"))), hovertemplate="%{y:,} in the largest step",
+                  y=typed(outline.y(peaks)), hovertemplate="%{y:,} in the largest step",
                   line={"shape": "hv", "width": 1, "color": look.muted}, **right)  # fmt: skip
         frame.note(f"mean of a step; {window.grain}", row=row, right=True)
     budget = window.run.meta.get("config", {}).get("max_num_batched_tokens")

@@ -16,7 +16,8 @@ from openai import OpenAI
 
 from backend.engine import Engine
 from backend.server.app import create_app
-from backend.server.run import Server, bind, url_of
+from backend.server.listener import bind, url_of
+from backend.server.run import Server
 
 SETTINGS: dict[str, Any] = {
     "device": "cpu", "threads": 1, "max_num_seqs": 8, "max_num_batched_tokens": 256, "max_model_len": 256,

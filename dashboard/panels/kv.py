@@ -1,0 +1,149 @@
+"""KV blocks over x: in use, kept for the prefix cache, free; and the part in use that holds nothing yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from dashboard.data.run import Run
+from dashboard.data.window import Window
+from dashboard.look import Figure
+from dashboard.scene import Scene
+
+from .base import Panel
+from .frame import Frame, hover_head, piece_texts, stack, typed
+
+Floats = npt.NDArray[np.float64]
+_COLUMNS = ["step", "t_start_s", "t_end_s", "blocks_used", "blocks_cached", "blocks_total", "context_tokens"]
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Allocated less written KV positions of each step in view.
+
+    Attributes:
+        tokens: ``(steps,)`` float64; nan where it cannot be known.
+        why: why it is known nowhere in the view; empty where it is known.
+    """
+
+    tokens: Floats
+    why: str
+
+    @classmethod
+    def of(cls, window: Window) -> Tail:
+        """What a window's steps tell of it.
+
+        A step says how many blocks are in use and how many KV positions its scheduled requests hold. Their difference
+        is the tail where each of those who hold blocks is scheduled and no block is shared: a run without hits in the
+        prefix cache.
+        """
+        why = _unknown(window.run)
+        if why or not window.num_steps:
+            return cls(np.full(window.num_steps, np.nan), why)
+        size = int(window.run.meta["config"]["block_size"])
+        scheduled, seated = window.values("num_reqs"), window.values("slots_busy")
+        known = (scheduled == window.values("running")) & (scheduled == seated)
+        held = window.values("blocks_used").astype(np.int64) * size
+        tokens = np.where(known, held - window.values("context_tokens"), np.nan)
+        return cls(tokens, "" if known.any() else "some who hold blocks have no rows in each step")
+
+
+def _unknown(run: Run) -> str:
+    config = run.meta.get("config", {})
+    if not isinstance(config.get("block_size"), int):
+        return "this run does not tell its block size"
+    if config.get("enable_prefix_caching", True) and run.column("steps", "cached_tokens").any():
+        return "blocks are shared by prefix caching"
+    return ""
+
+
+def draw(scene: Scene) -> Figure:
+    """Stacked blocks; with many steps the mean of each piece, and the most in use as a line."""
+    frame = Frame(scene, y="KV blocks")
+    for row, window in enumerate(scene.windows):
+        _fill(frame, row, window)
+    frame.layout["hovermode"] = "x unified"
+    return frame.figure()
+
+
+def _fill(frame: Frame, row: int, window: Window) -> None:
+    tail = Tail.of(window)
+    unknown = f"tail not known: {tail.why}" if tail.why else ""
+    hover_head(frame, row, window, [text + (unknown and f"<br>{unknown}") for text in piece_texts(window)])
+    used, cached, total = (window.mean(name) for name in ("blocks_used", "blocks_cached", "blocks_total"))
+    colors = frame.scene.look.kinds
+    layers = [
+        {"name": "in use", "color": colors["used"], "values": used},
+        {"name": "cached", "color": colors["cached"], "values": cached},
+        {"name": "free", "color": colors["free"], "values": total - used - cached},
+    ]
+    stack(frame, row, window, layers)
+    _lines(frame, row, window, tail)
+    pool = int(window.most("blocks_total").max(initial=0.0))
+    if pool:
+        frame.line(row, pool, f"pool: {pool:,} blocks")
+    frame.note(unknown if window.exact else f"mean of a step; {window.grain}", row=row, right=True)
+
+
+def _lines(frame: Frame, row: int, window: Window, tail: Tail) -> None:
+    look, outline = frame.scene.look, window.outline
+    x = typed(outline.x)
+    if not window.exact:
+        frame.add(row, type="scatter", mode="lines", name="in use: most of a step", x=x, hovertemplate="%{y:,}",
+                  y=typed(outline.y(window.most("blocks_used"))),
+                  line={"shape": "hv", "width": 1, "color": look.ink})  # fmt: skip
+    if tail.why or not window.num_steps:
+        return
+    size = window.run.meta["config"]["block_size"]
+    most = window.most(np.nan_to_num(tail.tokens, nan=-1.0)) / size
+    name = "tail: held, not written" if window.exact else "tail: most of a step"
+    frame.add(row, type="scatter", mode="lines", name=name, x=x, y=typed(outline.y(np.where(most < 0, np.nan, most))),
+              hovertemplate=f"%{{y:,.3~g}} blocks' worth of {size} tokens",
+              line={"shape": "hv", "width": 1.5, "color": look.kinds["prefill"]})  # fmt: skip
+
+
+def words(scene: Scene) -> str:
+    """How full the pool was."""
+    return " ".join(_sentence(scene, index, window) for index, window in enumerate(scene.windows))
+
+
+def _sentence(scene: Scene, index: int, window: Window) -> str:
+    used, total = window.values("blocks_used"), window.values("blocks_total")
+    if not window.num_steps:
+        return f"{scene.label(index)}: no step in view."
+    cached, pool = int(window.values("blocks_cached").max()), int(total.max())
+    share = f", {used.max() / pool:.0%} of the pool" if pool else ""
+    tail = Tail.of(window)
+    end = (
+        f"The tail is not known: {tail.why}." if tail.why else f"The tail reaches {np.nanmax(tail.tokens):,.0f} tokens."
+    )
+    return (
+        f"{scene.label(index)}: of {pool:,} KV blocks {used.mean():,.4g} are in use in the mean of the steps, "
+        f"{int(used.max()):,} at most{share}; up to {cached:,} are kept cached. {end}"
+    )
+
+
+def table(scene: Scene) -> pd.DataFrame:
+    """One row a step in view; ``tail_tokens`` is empty where it cannot be known."""
+    frames = [
+        pd.DataFrame({
+            "run": scene.runs[index].name,
+            **{name: window.values(name) for name in _COLUMNS},
+            "tail_tokens": Tail.of(window).tokens,
+        })
+        for index, window in enumerate(scene.windows)
+    ]  # fmt: skip
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["run", *_COLUMNS, "tail_tokens"])
+
+
+PANEL = Panel(
+    key="kv",
+    title="KV blocks",
+    question="How full the KV cache is, what the prefix cache keeps, and what is held but not yet written.",
+    draw=draw,
+    words=words,
+    table=table,
+)
