@@ -53,7 +53,7 @@ class Window:
         low = int(np.searchsorted(right, start, side="right"))
         high = max(low, int(np.searchsorted(left, end, side="left")))
         starts = _pieces(left[low:high], start, end, most)
-        ends = np.append(starts[1:], high - low) - 1
+        ends = np.append(starts, high - low)[1:] - 1
         return cls(run, view.axis, start, end, low, high, starts, left[low:high][starts], right[low:high][ends])
 
     def __len__(self) -> int:
