@@ -1,6 +1,6 @@
 // The board in the browser: one cursor and one zoom over all panels, keys, playing, and asking only for what is seen.
 (function () {
-  const LINE_CLASSES = ["hover-line", "cursor-line"];
+  const NARROW_PX = 700;
   const state = {
     view: {}, cursor: {}, theme: "light", tick: 0, // what the server last said
     x: null, // where the cursor stands, in x
@@ -20,7 +20,7 @@
 
   const asked = new Map(); // key -> what was last asked, as text
   function ask(card) {
-    const data = { view: state.view, theme: state.theme, tick: state.tick };
+    const data = { view: state.view, theme: state.theme, tick: state.tick, narrow: window.innerWidth < NARROW_PX };
     if (card.dataset.cursor === "yes") data.cursor = { step: state.cursor.step };
     const text = JSON.stringify(data);
     if (asked.get(card.dataset.key) === text && card.dataset.asked === "yes") return;
@@ -89,7 +89,7 @@
       else if (change["xaxis.autorange"]) gesture({ kind: "whole" });
     });
     plot.on("plotly_doubleclick", () => gesture({ kind: "whole" }));
-    plot.on("plotly_afterplot", () => place(plot, "cursor-line", state.x));
+    plot.on("plotly_afterplot", () => { place(plot, "cursor-line", state.x); legend(plot); });
     plot.addEventListener("pointerdown", (event) => {
       down = event.target.closest(".modebar, .legend") ? null : { plot, x: event.clientX, y: event.clientY };
     }, true);
@@ -114,6 +114,42 @@
     watchCards();
     plots().forEach(attach);
   }).observe(document.documentElement, { childList: true, subtree: true });
+
+  // ---- legends: rows of the page, which wrap where Plotly's would be cut off; a click hides a part -----------------
+
+  function legend(plot) {
+    const row = plot.closest(".card") && plot.closest(".card").querySelector(".legend-row");
+    if (!row || !plot.data) return;
+    const entries = new Map(); // name -> the first trace of that name
+    for (const trace of plot.data) if (trace.name && trace.showlegend !== false && !entries.has(trace.name)) entries.set(trace.name, trace);
+    const text = JSON.stringify([...entries].map(([name, trace]) => [name, style(trace), trace.visible]));
+    if (row.dataset.text === text) return;
+    row.dataset.text = text;
+    row.replaceChildren(...[...entries].map(([name, trace]) => chip(plot, name, trace)));
+  }
+  function style(trace) {
+    const line = trace.line || {}, marker = trace.marker || {};
+    const pattern = trace.fillpattern || marker.pattern;
+    if (pattern && pattern.shape) return { kind: "hatched", color: pattern.fgcolor };
+    if (trace.fillcolor || trace.type === "bar") return { kind: "area", color: trace.fillcolor || marker.color };
+    if ((trace.mode || "").includes("markers")) return { kind: marker.symbol === "x" ? "cross" : marker.symbol === "square" ? "area" : "dot", color: marker.color };
+    return { kind: line.dash && line.dash !== "solid" ? "dashed" : "line", color: line.color };
+  }
+  function chip(plot, name, trace) {
+    const button = document.createElement("button"), swatch = document.createElement("span");
+    const { kind, color } = style(trace);
+    swatch.className = "swatch swatch-" + kind;
+    swatch.style.setProperty("--swatch", Array.isArray(color) ? color[0] : color);
+    button.className = "legend-chip" + (trace.visible === "legendonly" ? " legend-chip-off" : "");
+    button.type = "button";
+    button.append(swatch, document.createTextNode(name));
+    button.setAttribute("aria-pressed", String(trace.visible !== "legendonly"));
+    button.addEventListener("click", () => {
+      const places = plot.data.flatMap((other, at) => (other.name === name ? [at] : []));
+      window.Plotly.restyle(plot, { visible: trace.visible === "legendonly" ? true : "legendonly" }, places);
+    });
+    return button;
+  }
 
   // ---- playing -----------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from dashboard.services import Services
 from dashboard.view import View
 from scheduler.errors import UserError
 
+from .fit import fitted
 from .gestures import after
 from .now import cursor_x, now
 
@@ -126,7 +127,7 @@ def _drawn(services: Services, ask: Mapping[str, Any], ident: Mapping[str, str])
         scene = scene_of(services, ask.get("view") or {}, ask.get("cursor"), ask.get("theme"))
     except UserError as error:
         return no_update, str(error)
-    return panel.draw(scene), panel.words(scene)
+    return fitted(panel.draw(scene), narrow=bool(ask.get("narrow"))), panel.words(scene)
 
 
 def _exported(

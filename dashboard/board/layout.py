@@ -86,6 +86,7 @@ def _card(panel: Panel) -> Any:
                 ],
                 className="card-top",
             ),
+            html.Div(className="legend-row"),
             html.Div(
                 dcc.Graph(id={"type": "panel", "key": panel.key}, config=GRAPH_CONFIG, figure=_blank()),
                 className=f"plot {kind}",
