@@ -122,6 +122,17 @@ def layout(look: Look, *, height: int, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+PADDING_SHADES = {"prompt": 1.0, "finished-row": 0.75, "graph": 0.5, "overrun": 0.35}
+"""Cause of padded rows -> how strong its colour is."""
+
+
+def padding_color(look: Look, cause: str) -> str:
+    """The colour of padded rows of a cause: all are hatched, and differ by strength."""
+    color = look.kinds["padding"]
+    red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{PADDING_SHADES[cause]})"
+
+
 def axis(look: Look, **more: Any) -> dict[str, Any]:
     """An axis with light lines; titles are given in the text beside it where they would only repeat the unit."""
     return {

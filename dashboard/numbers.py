@@ -41,3 +41,8 @@ def size(number: float) -> str:
             return f"{digits(number)} {unit}"
         number /= 1024
     return f"{digits(number)} GiB"
+
+
+def unit_for(largest_s: float) -> tuple[str, float]:
+    """The unit of an axis whose values reach `largest_s` seconds, and what to multiply seconds by."""
+    return ("ms", 1e3) if largest_s < 1 else ("s", 1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,10 +22,13 @@ MOST_PRICED = 2000
 IDLE, WAITING, PADDED, DOMINANT, FULL = 0.2, 0.1, 0.25, 0.5, 0.9
 """Shares from which on: the server counts as idle, its queue as waiting, its work as padding, a part of the device's
 time as all that matters, and slots or blocks as full. Judgement, not measurement: each share is in the evidence."""
-_SHAPE = (
+SHAPE_COLUMNS = (
     "computed_tokens", "num_reqs", "logits_rows", "decode_rows", "decode_context", "prefill_rows", "prefill_context",
     "prefill_pairs",
 )  # fmt: skip
+"""Columns of `steps` from which a step is priced again, in the order of `StepShape`."""
+FREE = 1e9
+"""Times as fast: what a device of so much arithmetic or bandwidth spends on it is nothing beside the rest."""
 BOUNDS: dict[str, str] = {
     "arrivals": "arrivals: the server is idle part of the time",
     "padding": "padding: much of the work is rows that serve nobody",
@@ -37,6 +40,7 @@ BOUNDS: dict[str, str] = {
     "compute": "device compute: the matrix products run at the device's arithmetic rate",
     "attention": "attention: most device time reads the KV cache or attends over long contexts",
     "weights": "memory bandwidth: each step streams the weights (or pays its fixed cost) for few rows",
+    "device": "the device: its steps take most of the time, and no cost model is at hand to say on what",
 }
 """Every bound that a run can have, in words."""
 
@@ -103,7 +107,14 @@ def _bound(evidence: Mapping[str, Any]) -> str:
         return reason  # a fuller batch would cost little more: what keeps requests out is the bound
     if waits:
         return max(grows, key=lambda name: grows[name])
+    if not priced(parts):
+        return "device"
     return max(("compute", "attention", "weights", "host"), key=lambda name: parts[name])
+
+
+def priced(parts: Mapping[str, float]) -> bool:
+    """Whether a cost model has split the device's time."""
+    return any(parts[name] for name in ("compute", "attention", "weights"))
 
 
 def part_shares(trace: Trace, cost_model: CostModel | None) -> dict[str, float]:
@@ -117,32 +128,42 @@ def part_shares(trace: Trace, cost_model: CostModel | None) -> dict[str, float]:
         columns = trace.columns("steps", ["device_s", "host_s"])
         return _shares({"other": float(columns["device_s"].sum()), "host": float(columns["host_s"].sum())})
     if isinstance(cost_model, RooflineCost):
-        return _shares(_roofline_parts(_sampled(trace), trace.meta["layout"], cost_model))
-    return _shares(_generic_parts(_sampled(trace), trace.meta["layout"], cost_model))
+        return _shares(_roofline_parts(_sampled(trace), cost_model))
+    return _shares(_generic_parts(_sampled(trace), cost_model))
 
 
-def _sampled(trace: Trace) -> npt.NDArray[np.int64]:
-    """The work of steps, a row each in the order of `_SHAPE`; evenly spaced ones of a long run."""
-    columns = trace.columns("steps", list(_SHAPE))
+def step_shapes(columns: Mapping[str, npt.NDArray[Any]], layout: Any) -> list[StepShape]:
+    """Shapes of recorded steps, to price them again.
+
+    Args:
+        columns: `SHAPE_COLUMNS`, each ``(steps,)``.
+        layout: the run's, from its meta.
+    """
+    rows = np.stack([columns[name].astype(np.int64) for name in SHAPE_COLUMNS], axis=1)
+    return [StepShape(layout, *row) for row in rows.tolist()]
+
+
+def roofs(model: RooflineCost) -> tuple[CostModel, CostModel]:
+    """The same model where arithmetic takes no time, and where moving bytes to and from memory takes none.
+
+    What the first prices is the memory roof, what the second prices the compute roof; each with the fixed times of
+    kernels and of communication.
+    """
+    return _scaled(model, arithmetic=FREE), _scaled(model, memory=FREE)
+
+
+def _sampled(trace: Trace) -> list[StepShape]:
+    """The work of steps; evenly spaced ones of a long run."""
+    columns = trace.columns("steps", list(SHAPE_COLUMNS))
     steps = len(columns["num_reqs"])
     chosen = np.arange(steps) if steps <= MOST_PRICED else np.linspace(0, steps - 1, MOST_PRICED).round().astype(int)
-    return np.stack([columns[name][chosen].astype(np.int64) for name in _SHAPE], axis=1)
+    return step_shapes({name: column[chosen] for name, column in columns.items()}, trace.meta["layout"])
 
 
-def _roofline_parts(work: npt.NDArray[np.int64], layout: Any, model: RooflineCost) -> dict[str, float]:
-    hardware = model.hardware
-    assert hardware is not None
-    double = replace(
-        hardware,
-        bf16_flops=2 * hardware.bf16_flops,
-        fp8_flops=None if hardware.fp8_flops is None else 2 * hardware.fp8_flops,
-        int8_ops=None if hardware.int8_ops is None else 2 * hardware.int8_ops,
-    )
-    wide = replace(hardware, memory_bandwidth=2 * hardware.memory_bandwidth)
-    faster, wider = (_on(model, sheet) for sheet in (double, wide))
+def _roofline_parts(work: Sequence[StepShape], model: RooflineCost) -> dict[str, float]:
+    faster, wider = _scaled(model, arithmetic=2.0), _scaled(model, memory=2.0)
     totals = {"compute": 0.0, "attention": 0.0, "weights": 0.0, "host": 0.0, "other": 0.0}
-    for row in work.tolist():
-        shape = StepShape(layout, *row)
+    for shape in work:
         parts = model.breakdown(shape)
         products = parts["gemm"] + parts["lm_head"]
         compute = _saved(products, faster.breakdown(shape))
@@ -157,7 +178,17 @@ def _roofline_parts(work: npt.NDArray[np.int64], layout: Any, model: RooflineCos
     return totals
 
 
-def _on(model: RooflineCost, hardware: Any) -> CostModel:
+def _scaled(model: RooflineCost, *, arithmetic: float = 1.0, memory: float = 1.0) -> CostModel:
+    """The same model on a device of so many times the arithmetic and the memory bandwidth."""
+    sheet = model.hardware
+    assert sheet is not None
+    hardware = replace(
+        sheet,
+        bf16_flops=arithmetic * sheet.bf16_flops,
+        fp8_flops=None if sheet.fp8_flops is None else arithmetic * sheet.fp8_flops,
+        int8_ops=None if sheet.int8_ops is None else arithmetic * sheet.int8_ops,
+        memory_bandwidth=memory * sheet.memory_bandwidth,
+    )
     return make_cost_model(
         model.name, model=model.model, hardware=hardware, tensor_parallel=model.tensor_parallel, **model.options()
     )
@@ -168,11 +199,11 @@ def _saved(products: float, parts: Mapping[str, float]) -> float:
     return max(0.0, 2 * (products - parts["gemm"] - parts["lm_head"]))
 
 
-def _generic_parts(work: npt.NDArray[np.int64], layout: Any, model: CostModel) -> dict[str, float]:
+def _generic_parts(work: Sequence[StepShape], model: CostModel) -> dict[str, float]:
     alone = model.step_cost(StepShape("ragged", 1, 1, 1, 1, 1)).device_s
     totals = {"compute": 0.0, "attention": 0.0, "weights": 0.0, "host": 0.0, "other": 0.0}
-    for row in work.tolist():
-        cost = model.step_cost(StepShape(layout, *row))
+    for shape in work:
+        cost = model.step_cost(shape)
         attention = cost.breakdown().get("attention", 0.0)
         weights = min(alone, cost.device_s - attention)
         totals["attention"] += attention

@@ -15,7 +15,8 @@ from traces.record import record_of
 from traces.trace import Trace
 from traces.workload import Workload
 
-from .bounds import BOUNDS, WAITING, Diagnosis, diagnose
+from .bounds import BOUNDS, WAITING, Diagnosis, diagnose, priced
+from .costs import CostModel
 from .knobs import Knob, knobs_for
 from .redraw import resolve
 from .run import check_load, make_load, run, servable
@@ -59,6 +60,21 @@ class Explanation:
     def as_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
         return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Description:
+    """What bounds a run, without a knob tried.
+
+    Attributes:
+        text: two or three sentences.
+        bound: a key of `simulator.bounds.BOUNDS`.
+        evidence: the figures behind it; `evidence["record"]` is the run's record.
+    """
+
+    text: str
+    bound: str
+    evidence: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -126,6 +142,21 @@ def explain(
     return explain_case(case, on_run)
 
 
+def describe(trace: Trace, cost_model: CostModel | None = None) -> Description:
+    """Say what bounds a run, simulated or measured, from its trace alone; nothing is simulated.
+
+    Args:
+        trace: the run.
+        cost_model: prices its steps again; None: device and host time stay whole, as for a measured run.
+
+    Raises:
+        InputError: the trace holds no steps.
+    """
+    _check_steps(trace)
+    found = diagnose(trace, cost_model)
+    return Description(_paragraph(found), found.bound, found.evidence)
+
+
 def is_trace(path: str | Path) -> bool:
     """Whether a path is the folder of a step trace."""
     return (Path(path) / "meta.json").is_file()
@@ -140,11 +171,15 @@ def simulated_case(workload: Workload, setup: Setup, concurrency: int | None = N
 
 def recorded_case(trace: Trace, source: Workload | str | Path | None, options: dict[str, Any]) -> Case:
     """A recorded run; its requests from `source`, or from the trace where that tells all there is to know of them."""
-    if not len(trace.column("steps", "step")):
-        raise InputError("holds no steps; there is nothing to explain", path=trace.path)
+    _check_steps(trace)
     load, meta = trace.meta.get("load", {}), trace.meta
     setup = Setup.of(_with_tuples(meta["settings"])) if meta.get("source") == "simulated" else None
     return Case(trace, setup, _requests_of(trace, source, options), load.get("concurrency"), load.get("think_s") or 0.0)
+
+
+def _check_steps(trace: Trace) -> None:
+    if not len(trace.column("steps", "step")):
+        raise InputError("holds no steps; there is nothing to explain", path=trace.path)
 
 
 def explain_case(case: Case, on_run: Callable[[], None] = lambda: None) -> Explanation:
@@ -190,9 +225,8 @@ def _explanation(
     best = max(ran, key=lambda pair: _gain(before, pair[1]), default=None)
     chosen = best[0] if best is not None else knobs[0] if knobs else None
     after = None if best is None else best[1]
-    sentences = [_what(found, case), _evidence(found), _next(before, chosen, after, case)]
     return Explanation(
-        text=" ".join(sentences),
+        text=f"{_paragraph(found)} {_next(before, chosen, after, case)}",
         bound=found.bound,
         evidence=found.evidence,
         knob=None if chosen is None else chosen.as_dict(),
@@ -205,7 +239,11 @@ def _explanation(
     )
 
 
-def _what(found: Diagnosis, case: Case) -> str:
+def _paragraph(found: Diagnosis) -> str:
+    return f"{_what(found)} {_evidence(found)}"
+
+
+def _what(found: Diagnosis) -> str:
     record = found.evidence["record"]
     failed = record["finish_reasons"].get("error", 0)
     said = f"{failed:,} of {record['requests']:,} requests fail: they outgrow the KV pool. " if failed else ""
@@ -222,6 +260,7 @@ def _evidence(found: Diagnosis) -> str:
     e, record = found.evidence, found.evidence["record"]
     reason = max(e["waiting"], key=lambda name: e["waiting"][name])
     parts = sorted(((share, name) for name, share in e["parts"].items()), reverse=True)
+    told = _PARTS if priced(e["parts"]) else {**_PARTS, "other": "the device"}
     said = [f"The server is idle {e['idle']:.0%} of the time"]
     if sum(e["waiting"].values()) > 0:
         said.append(
@@ -232,9 +271,7 @@ def _evidence(found: Diagnosis) -> str:
     if found.bound == "blocks":
         said[1:1] = _pool(e)
     said.append(f"a step computes {e['mean_rows']:,.0f} rows for {e['mean_running']:,.1f} running requests")
-    said.append(
-        "its time goes to " + ", ".join(f"{_PARTS[name]} {share:.0%}" for share, name in parts if share >= 0.05)
-    )
+    said.append("its time goes to " + ", ".join(f"{told[name]} {share:.0%}" for share, name in parts if share >= 0.05))
     if e["padding"] >= 0.01:
         said.append(f"padding takes {e['padding']:.0%}")
     if record["preemptions"]:

@@ -65,6 +65,10 @@ def _more_load(setup: Setup, values: Values, concurrency: int | None, workload: 
     return [None if rate is None else Knob("rate", rate, 2 * rate, measures_room=True)]
 
 
+def _nothing(setup: Setup, values: Values, concurrency: int | None, workload: Workload | None) -> Knobs:
+    return []
+
+
 def _less_padding(setup: Setup, values: Values, concurrency: int | None, workload: Workload | None) -> Knobs:
     return [
         _changed("policy", values["policy"], "chunked" if values["policy"] == "static" else values["policy"]),
@@ -125,6 +129,7 @@ _MAKERS = {
     "compute": _more_compute,
     "attention": _less_context,
     "weights": _fewer_weights,
+    "device": _nothing,
 }
 
 

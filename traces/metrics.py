@@ -95,11 +95,20 @@ class RequestTimes:
     @classmethod
     def of(cls, trace: Trace) -> RequestTimes:
         """Read them from a trace's requests."""
-        columns = trace.columns("requests")
+        return cls.of_columns(trace.columns("requests"), streams=bool(trace.meta.get("streams", True)))
+
+    @classmethod
+    def of_columns(cls, columns: Columns, *, streams: bool) -> RequestTimes:
+        """From columns of `requests`, each ``(requests,)``.
+
+        Args:
+            columns: all of the schema, or some of its rows.
+            streams: tokens were delivered as they came; else there is no TPOT.
+        """
         arrival, finished, first = (columns[name] for name in ("arrival_s", "finished_s", "first_token_s"))
         output = columns["output_tokens"].astype(np.int64)
         served = np.isin(columns["finish_reason"], _SERVED)
-        timed = served & (output >= 2) & bool(trace.meta.get("streams", True))
+        timed = served & (output >= 2) & streams
         counts = np.bincount(columns["finish_reason"], minlength=len(FINISH_REASONS)).tolist()
         return cls(
             arrival_s=arrival,

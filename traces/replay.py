@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from .schema import ABORTED, DROPPED, FINISHED, JOINED, LEFT, LOST_SEAT, ROW, STEADY
+from .schema import ABORTED, ARRIVED, DROPPED, FINISHED, JOINED, LEFT, LOST_SEAT, ROW, STEADY
 from .store import Columns
 
 Steps = npt.NDArray[np.int64]
@@ -30,6 +30,13 @@ class _State:
     ended: set[int] = field(default_factory=set)
     """Ended with the step before: gone from the next one on, unless that was planned before this was known."""
 
+    def keep(self, requests: set[int]) -> None:
+        """Forget all other requests."""
+        for held in (self.steady, self.computed, self.blocks):
+            for request in held.keys() - requests:
+                del held[request]
+        self.ended &= requests
+
     def copy(self) -> _State:
         """An independent copy."""
         blocks = {request: list(held) for request, held in self.blocks.items()}
@@ -37,7 +44,10 @@ class _State:
 
 
 class PlanReplay:
-    """Replays the log of a trace; going back starts from the nearest checkpoint.
+    """Replays the log of a trace.
+
+    A jump starts from whichever is nearest before it: the step looked at last, a checkpoint, or the step in which the
+    oldest of those who are seated got its seat, with nothing known before.
 
     Args:
         steps: the numbers of all steps.
@@ -54,6 +64,7 @@ class PlanReplay:
         self._ticks_before = np.concatenate([[0], np.cumsum(self._ticking)])
         self._blocks = blocks
         self._block_bounds = _bounds(blocks["step"], self._steps)
+        self._lives = _lives(self._log, self._steps)
         self._state = _State()
         self._checkpoints: dict[int, _State] = {}
         self._last: tuple[int, list[PlanRow], dict[int, list[int]]] | None = None
@@ -91,13 +102,27 @@ class PlanReplay:
         return place
 
     def _seek(self, place: int) -> None:
-        if not self._state.place <= place:
-            before = [start for start in self._checkpoints if start <= place]
-            self._state = self._checkpoints[max(before)].copy() if before else _State()
+        known = [state for state in (self._state, self._checkpoint(place)) if state.place <= place]
+        start = max(known, key=lambda state: state.place)
+        oldest = self._lives.oldest(place)
+        if oldest > start.place:
+            self._state = _State(oldest)
+            while self._state.place < place:
+                self._advance()
+            self._state.keep(self._lives.at(place))  # of others the beginning was not seen
+            return
+        self._state = start if start is self._state else start.copy()
         while self._state.place < place:
             if self._state.place % CHECKPOINT_STEPS == 0 and self._state.place not in self._checkpoints:
                 self._checkpoints[self._state.place] = self._state.copy()
             self._advance()
+
+    def _checkpoint(self, place: int) -> _State:
+        """The last checkpoint that is not beyond a place."""
+        for start in range(place - place % CHECKPOINT_STEPS, 0, -CHECKPOINT_STEPS):
+            if start in self._checkpoints:
+                return self._checkpoints[start]
+        return _State()
 
     def _advance(self) -> list[PlanRow]:
         """Take in the step at the state's place; returns its rows."""
@@ -181,3 +206,49 @@ def _bounds(log_steps: Steps, steps: Steps) -> list[int]:
     """For each step, where its lines begin; one more at the end."""
     starts: list[int] = np.searchsorted(log_steps, steps).tolist()
     return [*starts, int(np.searchsorted(log_steps, steps[-1], side="right")) if len(steps) else 0]
+
+
+@dataclass(frozen=True)
+class _Lives:
+    """From which to which step requests were seated; a request that was preempted has several. Ordered by `first`.
+
+    Attributes:
+        request: ``(lives,)``.
+        first, last: places of steps, each ``(lives,)``; `last` may be beyond the end, never before it.
+        latest: largest `last` up to each, ``(lives,)``.
+    """
+
+    request: Steps
+    first: Steps
+    last: Steps
+    latest: Steps
+
+    def oldest(self, place: int) -> int:
+        """Where the one who sits longest at a place sat down; the place itself when nobody sits there."""
+        at = int(np.searchsorted(self.latest, place))
+        return min(place, int(self.first[at])) if at < len(self.first) else place
+
+    def at(self, place: int) -> set[int]:
+        """Who sits at a place."""
+        return set(self.request[(self.first <= place) & (place <= self.last)].tolist())
+
+
+def _lives(log: Columns, steps: Steps) -> _Lives:
+    """From the plan log: a life lasts to the loss of the seat, or else to the request's last line.
+
+    Two steps are added to the last: who has ended is gone from the next step on, or from the one after that where it
+    was planned before this was known.
+    """
+    lines = np.flatnonzero((log["event"] != STEADY) & (log["event"] != ARRIVED))
+    lines = lines[np.argsort(log["request"][lines], kind="stable")]
+    request, event = log["request"][lines].astype(np.int64), log["event"][lines]
+    place = np.searchsorted(steps, log["step"][lines])
+    if not len(lines):
+        return _Lives(request, place, place, place)
+    begins = np.flatnonzero(np.concatenate([[True], (request[1:] != request[:-1]) | (event[:-1] == LOST_SEAT)]))
+    ends = np.append(begins[1:], len(lines)) - 1
+    ended = np.logical_or.reduceat((event == FINISHED) | (event == ABORTED), begins) | (event[ends] == LOST_SEAT)
+    last = np.where(ended, place[ends] + 2, len(steps))
+    order = np.argsort(place[begins], kind="stable")
+    first, last = place[begins][order], last[order]
+    return _Lives(request[begins][order], first, last, np.maximum.accumulate(last))

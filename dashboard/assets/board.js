@@ -203,6 +203,14 @@
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
     if (event.key === "?") { document.getElementById("help-open").click(); event.preventDefault(); return; }
+    const press = (id) => { const button = document.getElementById(id); if (button) { button.click(); event.preventDefault(); } };
+    for (const page of ["tour", "inspect"]) { // pages with steps of their own
+      if (!document.getElementById(page + "-on")) continue;
+      if (event.key === "ArrowRight") press(page + "-on");
+      else if (event.key === "ArrowLeft") press(page + "-back");
+      else if (event.key === " " && !event.target.closest("button, a")) press(page + "-play");
+      return;
+    }
     if (!there()) return;
     const by = event.shiftKey ? 10 : 1;
     if (event.key === " ") { if (event.target.closest("button, a, [role=radio]")) event.target.blur(); state.playing ? stop() : play(); }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -9,8 +10,10 @@ from typing import Any
 
 from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, ctx, no_update
 
+from dashboard.data.request_rows import csv_of
 from dashboard.look import look_named
 from dashboard.panels import PANELS
+from dashboard.panels.frame import Frame
 from dashboard.scene import Scene
 from dashboard.services import Services
 from dashboard.view import View
@@ -21,6 +24,8 @@ from .gestures import after
 from .now import cursor_x, now
 
 MOST_CSV_ROWS = 1_000_000
+BROKEN = "This panel cannot be drawn from this trace; the terminal says why."
+_log = logging.getLogger(__name__)
 
 
 def register(app: Dash, services: Services) -> None:
@@ -127,7 +132,11 @@ def _drawn(services: Services, ask: Mapping[str, Any], ident: Mapping[str, str])
         scene = scene_of(services, ask.get("view") or {}, ask.get("cursor"), ask.get("theme"))
     except UserError as error:
         return no_update, str(error)
-    return fitted(panel.draw(scene), narrow=bool(ask.get("narrow"))), panel.words(scene)
+    try:
+        return fitted(panel.draw(scene), narrow=bool(ask.get("narrow"))), panel.words(scene)
+    except Exception:  # a trace may hold anything; one panel that fails on it must not take the others along
+        _log.exception("panel %s failed on runs %s", panel.key, ", ".join(scene.view.runs))
+        return fitted(Frame(scene).empty(BROKEN), narrow=False), BROKEN
 
 
 def _exported(
@@ -137,5 +146,5 @@ def _exported(
         return no_update
     panel = PANELS[ctx.triggered_id["key"]]
     table = panel.table(scene_of(services, fields, cursor, None))
-    content = table.head(MOST_CSV_ROWS).to_csv(index=False)
+    content = csv_of(table.head(MOST_CSV_ROWS))
     return {"content": content, "filename": f"batchscope-{panel.key}.csv", "type": "text/csv"}

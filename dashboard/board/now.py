@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dash import html
+from dash import dcc, html
 
 from dashboard.data.run import Run
 from dashboard.data.window import step_edges
@@ -30,10 +30,24 @@ def cursor_x(scene: Scene) -> float | None:
 def now(scene: Scene) -> list[Any]:
     """A line for each run; empty without a cursor."""
     return [
-        html.Div([html.Span(scene.label(index), className="now-run"), html.Span(step_sentence(run, row))])
+        html.Div(
+            [
+                html.Span(scene.label(index), className="now-run"),
+                html.Span(step_sentence(run, row)),
+                *_inspect(run, row),
+            ]
+        )
         for index, (run, row) in enumerate(zip(scene.runs, scene.cursor_rows, strict=True))
         if row is not None
     ]
+
+
+def _inspect(run: Run, row: int) -> list[Any]:
+    """A way to take the step apart, where its plan was kept."""
+    if not run.meta.get("plans") or run.trace is None:
+        return []
+    step = int(run.column("steps", "step")[row])
+    return [" · ", dcc.Link("inspect", href=f"/inspect?run={run.key}&step={step}")]
 
 
 def step_sentence(run: Run, row: int) -> str:

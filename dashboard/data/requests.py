@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,26 +13,13 @@ from dashboard.view import Axis
 from traces.metrics import RequestTimes
 from traces.schema import PREEMPTED, PREFILL, REQUESTS
 
+from .memo import once as once  # for those who work with requests
 from .run import Run
 from .window import Window
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-Made = TypeVar("Made")
-
-_known: dict[int, dict[str, Any]] = {}
-
-
-def once(run: Run, what: str, make: Callable[[Run], Made]) -> Made:
-    """What `make` says of a run, made once and kept as long as the run (by identity: not every run can be hashed)."""
-    made = _known.get(id(run))
-    if made is None:
-        made = _known[id(run)] = {}
-        weakref.finalize(run, _known.pop, id(run), None)
-    if what not in made:
-        made[what] = make(run)
-    return cast(Made, made[what])
 
 
 def times_of(run: Run) -> RequestTimes:

@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from traces.trace import Trace
 
+from .memo import Memo
+
 Column = npt.NDArray[Any]
 
 
@@ -65,7 +67,7 @@ class TraceRun:
         self.trace: Trace | None = trace
         self.status: str = trace.status
         self._trace = trace
-        self._columns: dict[tuple[str, str], Column] = {}
+        self._columns = Memo()
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -95,12 +97,11 @@ class TraceRun:
 
     def column(self, table: str, name: str) -> Column:
         """A column of the trace, ``(rows,)``, not to be written to."""
-        column = self._columns.get((table, name))
-        if column is None:
-            column = self._trace.column(table, name)
-            column = np.ascontiguousarray(column)
-            column.flags.writeable = False
-            self._columns[table, name] = column
+        return self._columns.get((table, name), lambda: self._read(table, name))
+
+    def _read(self, table: str, name: str) -> Column:
+        column = np.ascontiguousarray(self._trace.column(table, name))
+        column.flags.writeable = False
         return column
 
     def names(self) -> Mapping[int, str]:
@@ -113,4 +114,4 @@ class TraceRun:
 
     def held_bytes(self) -> int:
         """Memory that its columns take."""
-        return sum(column.nbytes for column in self._columns.values())
+        return sum(column.nbytes for column in list(self._columns.values.values()))

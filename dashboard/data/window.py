@@ -6,7 +6,7 @@ A piece keeps sums and extremes of its steps, so that a peak of one step in a mi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from dashboard.view import Axis, View
 
+from .memo import once
 from .run import Run
 
 Floats = npt.NDArray[np.float64]
@@ -152,13 +153,14 @@ class Outline:
 
 def step_edges(run: Run, axis: Axis) -> tuple[Floats, Floats]:
     """Where each step begins and ends in x, two of ``(steps,)``."""
+    return once(run, f"edges of steps by {axis}", partial(_step_edges, axis=axis))
+
+
+def _step_edges(run: Run, axis: Axis) -> tuple[Floats, Floats]:
     if axis == "step":
         step = run.column("steps", "step")
         return step, step + 1
-    origin = run.origin_s
-    if origin == 0.0:
-        return run.column("steps", "t_start_s"), run.column("steps", "t_end_s")
-    return run.column("steps", "t_start_s") - origin, run.column("steps", "t_end_s") - origin
+    return run.column("steps", "t_start_s") - run.origin_s, run.column("steps", "t_end_s") - run.origin_s
 
 
 def whole_span(run: Run, axis: Axis) -> tuple[float, float]:

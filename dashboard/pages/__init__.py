@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import live, replay
+from . import inspect, live, replay, tour
 
-PAGES = (live, replay)
+PAGES = (live, replay, inspect, tour)

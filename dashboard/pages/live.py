@@ -88,8 +88,8 @@ def _hint() -> Any:
     return dmc.Paper(
         [
             html.H2("Nothing is watched yet"),
-            html.P("Give the address of a running server above: batchscope's own, which tells every step, or any vLLM or "
-                   "SGLang server, whose /metrics tell less."),
+            html.P("Give the address of a running server above: batchscope's own, which tells every step, or any vLLM "
+                   "or SGLang server, whose /metrics tell less."),
             html.P(["No server at hand? ", html.Code("batchscope live"), " starts an engine, clients and this page."]),
         ],
         withBorder=True,
@@ -108,7 +108,9 @@ def register(app: Dash, services: Services) -> None:
         prevent_initial_call=True,
     )(partial(_attach, services))
     app.callback(
-        Output("live-state", "children"),
+        Output("live-state", "children"), Input("live-tick", "n_intervals"), State("live-source", "data")
+    )(partial(_state, services))
+    app.callback(  # its outputs are there only with a board: Dash wants all outputs of a callback, or none
         Output("board-view", "data", allow_duplicate=True),
         Output("board-tick", "data", allow_duplicate=True),
         Input("live-tick", "n_intervals"),
@@ -147,24 +149,32 @@ def _feed(services: Services, url: str) -> EngineFeed | MetricsFeed:
     return services.feeds.attach(url, api_key=key)
 
 
+def _state(services: Services, ticks: int | None, url: str) -> Any:
+    feed = _open_feed(services, url)
+    if feed is None:
+        return no_update
+    run = feed.snapshot() if isinstance(feed, EngineFeed) else None
+    return state_line(feed.state, "" if run is None else run_line(run))
+
+
 def _tick(
     services: Services, ticks: int | None, url: str, following: bool, span: str, fields: dict[str, str], tick: int
-) -> tuple[Any, Any, Any]:
-    try:
-        feed = services.feeds.get(url) if url else None
-    except UserError:
-        feed = None
-    if feed is None:
-        return no_update, no_update, no_update
-    if isinstance(feed, MetricsFeed):
-        return state_line(feed.state, ""), no_update, no_update
-    run = feed.snapshot()
-    told = state_line(feed.state, "" if run is None else run_line(run))
+) -> tuple[Any, Any]:
+    feed = _open_feed(services, url)
+    run = feed.snapshot() if isinstance(feed, EngineFeed) else None
     if run is None or not run.num_steps or not following:
-        return told, no_update, no_update
+        return no_update, no_update
     shown = _followed(run, span, fields)
     newest = run.last_step
-    return told, (no_update if shown == fields else shown), (no_update if tick == newest else newest)
+    return (no_update if shown == fields else shown), (no_update if tick == newest else newest)
+
+
+def _open_feed(services: Services, url: str) -> EngineFeed | MetricsFeed | None:
+    """The source's feed; None where there is none, or no longer."""
+    try:
+        return services.feeds.get(url) if url else None
+    except UserError:
+        return None
 
 
 def _followed(run: LiveRun, span: str, fields: dict[str, str]) -> dict[str, str]:
@@ -199,10 +209,7 @@ def _follow(clicks: int | None, span: str, gesture: Any, following: bool) -> tup
 
 
 def _metrics(services: Services, ticks: int | None, theme: str, url: str) -> Any:
-    try:
-        feed = services.feeds.get(url) if url else None
-    except UserError:
-        feed = None
+    feed = _open_feed(services, url)
     return metrics_view(feed.snapshot(), theme) if isinstance(feed, MetricsFeed) else no_update
 
 

@@ -12,11 +12,14 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from dashboard.board.callbacks import scene_of
 from dashboard.board.layout import board
+from dashboard.data.run import Run
 from dashboard.look import MOST_RUNS
 from dashboard.owner import current_owner
 from dashboard.panels import PANELS
 from dashboard.parts.aria import aria
 from dashboard.parts.diagnosis import diagnosis
+from dashboard.parts.request_table import register as register_requests
+from dashboard.parts.request_table import request_table
 from dashboard.parts.run_list import run_choices
 from dashboard.parts.summary import summary
 from dashboard.services import Services
@@ -51,11 +54,29 @@ def layout(services: Services, **query: Any) -> Any:
             ),
             html.P(id="replay-said", className="said", **aria(live="polite")),
             board(view, list(PANELS)),
-            html.Div(id="replay-summary"),
-            html.Div(id="replay-diagnosis"),
+            html.Div(
+                [
+                    _card("Figures", "Each run whole; differences are to A.", html.Div(id="replay-summary")),
+                    _card("What bounds each run", "In words, with the evidence.", html.Div(id="replay-diagnosis")),
+                    _card("Requests", "Filter, sort, pick one.", request_table("replay", _known(services, view))),
+                ],
+                className="cards one-column",
+            ),
         ],
         gap="md",
     )  # fmt: skip
+
+
+def _card(title: str, about: str, content: Any) -> Any:
+    return html.Section([html.H3(title), html.P(about, className="words"), content], className="card")
+
+
+def _known(services: Services, view: View) -> tuple[Run, ...]:
+    """The runs of a view; none where one cannot be had (the board says why)."""
+    try:
+        return services.catalog.runs(view.runs)
+    except UserError:
+        return ()
 
 
 def _first(services: Services) -> str:
@@ -66,6 +87,7 @@ def _first(services: Services) -> str:
 
 def register(app: Dash, services: Services) -> None:
     """Choosing other runs changes the board's view; an upload becomes a choice."""
+    register_requests(app, services, "replay", view="board-view")
     app.callback(
         Output("board-view", "data", allow_duplicate=True),
         Input("replay-runs", "value"),

@@ -18,6 +18,7 @@ from dashboard.scene import Scene
 
 from .base import Panel
 from .frame import Frame, plain, typed
+from .kv import block_size
 
 HUES = 24
 """Colours of holders; with more of them a colour comes again, and the hover tells them apart."""
@@ -28,7 +29,7 @@ SHADES = 4
 MOST_CELLS = 12288
 """Blocks drawn over all runs: with what the hover says they stay under 500 KB."""
 MOST_TEXTS = 4096
-"""Blocks up to which hovers name the requests; beyond, they number them."""
+"""Blocks over all runs up to which hovers name the requests; beyond, they number them."""
 WIDTHS = (16, 32, 64, 128, 256)
 ROW_PX = 150
 NO_PLANS = "This run keeps no plans: record it with --plans"
@@ -64,7 +65,7 @@ class Pool:
         assert trace is not None
         names = ("step", "blocks_total", "blocks_cached")
         step, total, cached = (int(run.column("steps", name)[row]) for name in names)
-        size = int(run.meta["config"]["block_size"])
+        size = block_size(run) or 1
         tokens = {request: computed + new for request, _, computed, new, _ in trace.plan_at(step)}
         holder, logical, written = (np.full(total, -1, dtype=np.int64) for _ in range(3))
         sharers = np.zeros(total, dtype=np.int64)
@@ -129,6 +130,8 @@ def _pool(window: Window, row: int | None) -> Pool | str:
     run = window.run
     if run.trace is None or not run.meta.get("plans"):
         return NO_PLANS
+    if block_size(run) is None:
+        return "This run does not tell its block size"
     if row is None:
         if not window.num_steps:
             return "No step is in view"
@@ -145,7 +148,7 @@ def _cells(frame: Frame, row: int, pool: Pool, run: Run) -> None:
     frame.add(
         row, type="heatmap", z=typed(_grid(_codes(shown), width, lines, np.nan).astype(np.float32)), x0=0, dx=1, y0=0,
         dy=1, zmin=0, zmax=HUES * SHADES, colorscale=_scale(frame.scene.look), showscale=False, xgap=gap, ygap=gap,
-        hoverongaps=False, **_hover(shown, run, width, lines),
+        hoverongaps=False, **_hover(shown, run, (lines, width), texts=len(shown.holder) * frame.rows <= MOST_TEXTS),
     )  # fmt: skip
     starts = np.arange(0, lines, max(1, lines // 6))
     frame.yaxis(row, range=[lines - 0.5, -0.5], rangemode="normal", showgrid=False, tickvals=starts.tolist(),
@@ -169,10 +172,11 @@ def _grid(values: npt.NDArray[Any], width: int, lines: int, missing: float) -> n
     return grid.reshape(lines, width, *values.shape[1:])
 
 
-def _hover(pool: Pool, run: Run, width: int, lines: int) -> dict[str, Any]:
-    if len(pool.holder) <= MOST_TEXTS:
-        texts = np.asarray([*_texts(pool, run), *[""] * (width * lines - len(pool.holder))], dtype=object)
-        return {"text": texts.reshape(lines, width).tolist(), "hovertemplate": "%{text}<extra></extra>"}
+def _hover(pool: Pool, run: Run, shape: tuple[int, int], *, texts: bool) -> dict[str, Any]:
+    lines, width = shape
+    if texts:
+        said = np.asarray([*_texts(pool, run), *[""] * (width * lines - len(pool.holder))], dtype=object)
+        return {"text": said.reshape(lines, width).tolist(), "hovertemplate": "%{text}<extra></extra>"}
     ids = np.arange(1, len(pool.holder) + 1)
     facts = np.stack([ids, pool.holder, pool.logical, pool.written], axis=1).astype(np.int32)
     words = "block %{customdata[0]}<br>request number %{customdata[1]} (-1: free or cached)<br>"

@@ -36,6 +36,7 @@ _HUES = {
     _REST: "padding",
 }  # fmt: skip
 _ROOFS = {"memory_roof": "memory alone", "compute_roof": "arithmetic alone"}
+_FREE = {"memory alone": " if arithmetic were free", "arithmetic alone": " if memory traffic were free"}
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,9 @@ def _fill(frame: Frame, row: int, found: Priced) -> None:
     for trace in frame.data[first:]:
         trace["hovertemplate"] = "%{y:,.4~g} ms"
     for name, values, line in _lines(found, look):
+        free = _FREE.get(name, "")
         frame.add(row, type="scatter", mode="lines", name=name, x=typed(window.outline.x),
-                  y=typed(window.outline.y(1000 * values)), hovertemplate="%{y:,.4~g} ms",
+                  y=typed(window.outline.y(1000 * values)), hovertemplate=f"%{{y:,.4~g}} ms{free}",
                   line={"shape": "hv", **line})  # fmt: skip
     grain = "" if window.exact or not len(window) else f"dearest of each {int(np.median(window.counts)):,} steps; "
     frame.note(grain + found.note, row=row, right=True)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dashboard.data.window import Window
-from dashboard.look import MOST_RUNS, Figure, axis, layout
+from dashboard.look import MOST_RUNS, Figure, axis, hatched, layout
 from dashboard.scene import Scene
 
 TOP, BOTTOM = 44, 38
@@ -69,7 +69,10 @@ class Frame:
         self.data.append({"xaxis": "x", "yaxis": self._name("y", row), **trace})
 
     def note(self, text: str, *, row: int = 0, right: bool = False) -> None:
-        """A muted line above a run's axes, at the left or the right."""
+        """A muted line above a run's axes, at the left or the right; behind the run's label where there is one."""
+        if right and len(self.scene.runs) > 1:
+            self.layout["annotations"][row]["text"] += f" · {plain(text)}"  # labels come first, one for each row
+            return
         top = self.layout[self._name("yaxis", row)]["domain"][1]
         self.layout["annotations"].append(
             {"text": plain(text), "xref": "paper", "yref": "paper", "x": 1.0 if right else 0.0, "y": top,
@@ -88,7 +91,8 @@ class Frame:
         number, muted = row + 1 + MOST_RUNS, self.scene.look.muted
         self.layout[f"yaxis{number}"] = axis(
             self.scene.look, overlaying=self._name("y", row), side="right", showgrid=False, rangemode="tozero",
-            fixedrange=True, tickmode="auto", nticks=5, title={"text": title, "font": {"size": 11, "color": muted}, "standoff": 6},
+            fixedrange=True, tickmode="auto", nticks=5,
+            title={"text": title, "font": {"size": 11, "color": muted}, "standoff": 6},
         )  # fmt: skip
         return f"y{number}"
 
@@ -109,6 +113,13 @@ class Frame:
 
     def figure(self) -> Figure:
         """What was built."""
+        drawn = {trace["yaxis"] for trace in self.data if _has_points(trace)}
+        for row in range(self.rows):
+            shown = self.layout[self._name("yaxis", row)].get("visible", True)
+            if (
+                shown and self._name("y", row) not in drawn
+            ):  # Plotly may draw axes that hold nothing before it sizes them
+                self.add(row, type="scatter", x=[None], y=[None], showlegend=False, hoverinfo="skip")
         return {"data": self.data, "layout": self.layout}
 
     def _add_x(self, shares_x: bool, title: str) -> None:
@@ -126,6 +137,11 @@ class Frame:
         return what if row == 0 else f"{what}{row + 1}"
 
 
+def _has_points(trace: Mapping[str, Any]) -> bool:
+    values = (trace.get(name) for name in ("x", "y", "z"))
+    return any(bool(each["bdata"]) if isinstance(each, dict) else each is not None and len(each) > 0 for each in values)
+
+
 def stack(frame: Frame, row: int, window: Window, layers: Sequence[Mapping[str, Any]], *, per: str = "step") -> None:
     """Layers on each other as filled lines of steps.
 
@@ -141,8 +157,7 @@ def stack(frame: Frame, row: int, window: Window, layers: Sequence[Mapping[str, 
     for layer in layers:
         fill: dict[str, Any] = {"fillcolor": layer["color"]}
         if layer.get("hatched"):
-            fill = {"fillpattern": {"shape": "/", "fgcolor": layer["color"], "bgcolor": frame.scene.look.card, "size": 5,
-                                    "solidity": 0.4}}  # fmt: skip
+            fill = {"fillpattern": {**hatched(frame.scene.look), "fgcolor": layer["color"]}}
         frame.add(
             row, type="scatter", mode="lines", name=layer["name"], x=typed(outline.x),
             y=typed(outline.y(np.asarray(layer["values"], dtype=np.float64))), stackgroup=f"row{row}",
@@ -155,8 +170,8 @@ def hover_head(frame: Frame, row: int, window: Window, texts: Sequence[str]) -> 
     outline = window.outline
     lines = ["no step runs" if piece < 0 else texts[piece] for piece in outline.piece.tolist()]
     frame.add(row, type="scatter", mode="lines", x=typed(outline.x), y=typed(np.zeros(len(outline.x))), name="",
-              line={"width": 0, "color": "rgba(0,0,0,0)"}, customdata=lines, hovertemplate="%{customdata}<extra></extra>",
-              showlegend=False)  # fmt: skip
+              line={"width": 0, "color": "rgba(0,0,0,0)"}, customdata=lines,
+              hovertemplate="%{customdata}<extra></extra>", showlegend=False)  # fmt: skip
 
 
 def piece_texts(window: Window) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,10 +41,9 @@ class Tail:
         is the tail where each of those who hold blocks is scheduled and no block is shared: a run without hits in the
         prefix cache.
         """
-        why = _unknown(window.run)
-        if why or not window.num_steps:
+        why, size = _unknown(window.run), block_size(window.run)
+        if size is None or why or not window.num_steps:
             return cls(np.full(window.num_steps, np.nan), why)
-        size = int(window.run.meta["config"]["block_size"])
         scheduled, seated = window.values("num_reqs"), window.values("slots_busy")
         known = (scheduled == window.values("running")) & (scheduled == seated)
         held = window.values("blocks_used").astype(np.int64) * size
@@ -52,12 +52,16 @@ class Tail:
 
 
 def _unknown(run: Run) -> str:
-    config = run.meta.get("config", {})
-    if not isinstance(config.get("block_size"), int):
+    if block_size(run) is None:
         return "this run does not tell its block size"
-    if config.get("enable_prefix_caching", True) and run.column("steps", "cached_tokens").any():
-        return "blocks are shared by prefix caching"
-    return ""
+    return "blocks are shared by prefix caching" if run.column("steps", "cached_tokens").any() else ""
+
+
+def block_size(run: Run) -> int | None:
+    """KV positions of a block, where the run's meta tells it."""
+    config = run.meta.get("config")
+    size = config.get("block_size") if isinstance(config, Mapping) else None
+    return size if isinstance(size, int) and size > 0 else None
 
 
 def draw(scene: Scene) -> Figure:
@@ -72,7 +76,7 @@ def draw(scene: Scene) -> Figure:
 def _fill(frame: Frame, row: int, window: Window) -> None:
     tail = Tail.of(window)
     unknown = f"tail not known: {tail.why}" if tail.why else ""
-    hover_head(frame, row, window, [text + (unknown and f"<br>{unknown}") for text in piece_texts(window)])
+    hover_head(frame, row, window, _texts(window))
     used, cached, total = (window.mean(name) for name in ("blocks_used", "blocks_cached", "blocks_total"))
     colors = frame.scene.look.kinds
     layers = [
@@ -85,7 +89,21 @@ def _fill(frame: Frame, row: int, window: Window) -> None:
     pool = int(window.most("blocks_total").max(initial=0.0))
     if pool:
         frame.line(row, pool, f"pool: {pool:,} blocks")
-    frame.note(unknown if window.exact else f"mean of a step; {window.grain}", row=row, right=True)
+    grain = "" if window.exact else f"mean of a step; {window.grain}"
+    frame.note("; ".join(filter(None, (grain, unknown))), row=row, right=True)
+
+
+def _texts(window: Window) -> list[str]:
+    """Which steps a piece is, and the extremes that no line shows."""
+    texts = piece_texts(window)
+    if window.exact:
+        return texts
+    free = window.values("blocks_total") - window.values("blocks_used") - window.values("blocks_cached")
+    extremes = zip(window.most("blocks_cached").tolist(), window.least(free).tolist(), strict=True)
+    return [
+        f"{text}<br>at most {cached:,.0f} cached, at least {least:,.0f} free"
+        for text, (cached, least) in zip(texts, extremes, strict=True)
+    ]
 
 
 def _lines(frame: Frame, row: int, window: Window, tail: Tail) -> None:
@@ -93,14 +111,15 @@ def _lines(frame: Frame, row: int, window: Window, tail: Tail) -> None:
     x = typed(outline.x)
     if not window.exact:
         frame.add(row, type="scatter", mode="lines", name="in use: most of a step", x=x, hovertemplate="%{y:,}",
-                  y=typed(outline.y(window.most("blocks_used"))),
+                  y=typed(outline.y(window.most("blocks_used")).astype(np.float32)),
                   line={"shape": "hv", "width": 1, "color": look.ink})  # fmt: skip
-    if tail.why or not window.num_steps:
+    size = block_size(window.run)
+    if size is None or tail.why or not window.num_steps:
         return
-    size = window.run.meta["config"]["block_size"]
     most = window.most(np.nan_to_num(tail.tokens, nan=-1.0)) / size
     name = "tail: held, not written" if window.exact else "tail: most of a step"
-    frame.add(row, type="scatter", mode="lines", name=name, x=x, y=typed(outline.y(np.where(most < 0, np.nan, most))),
+    drawn = outline.y(np.where(most < 0, np.nan, most)).astype(np.float32)
+    frame.add(row, type="scatter", mode="lines", name=name, x=x, y=typed(drawn),
               hovertemplate=f"%{{y:,.3~g}} blocks' worth of {size} tokens",
               line={"shape": "hv", "width": 1.5, "color": look.kinds["prefill"]})  # fmt: skip
 

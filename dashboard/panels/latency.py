@@ -13,13 +13,13 @@ from dashboard.data.requests import arrived_in_view, once, streams, times_of
 from dashboard.data.run import Run
 from dashboard.data.window import Window, whole_span
 from dashboard.look import RUN_DASHES, Figure, axis, layout
-from dashboard.numbers import seconds
+from dashboard.numbers import seconds, unit_for
 from dashboard.scene import Scene
 from traces.metrics import weighted_percentiles
+from traces.run_table import count
 
 from .base import Panel
 from .frame import plain, typed
-from .units import count, unit_for
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

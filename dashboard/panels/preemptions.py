@@ -12,10 +12,10 @@ from dashboard.data.window import Window
 from dashboard.look import Figure
 from dashboard.numbers import seconds
 from dashboard.scene import Scene
+from traces.run_table import count
 
 from .base import Panel
 from .frame import Frame, plain, typed
-from .units import count
 
 MOST_POINTS = 1500
 """Points over all runs; the extremes of what is left out stay."""
@@ -31,7 +31,7 @@ def draw(scene: Scene) -> Figure:
         _marks(frame, row, window.run, lost, x)
         if not len(lost):
             frame.yaxis(row, range=[0, 1], showticklabels=False)
-        frame.note(_note(lost), row=row, right=True)
+        frame.note(_note(lost) if len(scene.runs) == 1 else count(len(lost), "preemption"), row=row, right=True)
     return frame.figure()
 
 

@@ -52,11 +52,12 @@ def _lines(frame: Frame, row: int, window: Window) -> None:
     x = typed(outline.x)
     if not window.exact:
         frame.add(row, type="scatter", mode="lines", name="most that wait", x=x, hovertemplate="%{y:,}",
-                  y=typed(outline.y(window.most("waiting"))),
+                  y=typed(outline.y(window.most("waiting")).astype(np.float32)),
                   line={"shape": "hv", "width": 1, "color": look.ink})  # fmt: skip
         frame.note(f"mean of a step; {window.grain}", row=row, right=True)
-    frame.add(row, type="scatter", mode="lines", name="running", x=x, y=typed(outline.y(window.mean("running"))),
-              hovertemplate="%{y:,.4~g}", line={"shape": "hv", "width": 1.5, "color": look.accent})  # fmt: skip
+    frame.add(row, type="scatter", mode="lines", name="running" if window.exact else "most that run", x=x,
+              y=typed(outline.y(window.most("running")).astype(np.float32)), hovertemplate="%{y:,}",
+              line={"shape": "hv", "width": 1.5, "color": look.accent})  # fmt: skip
 
 
 def words(scene: Scene) -> str:
@@ -68,8 +69,9 @@ def _sentence(scene: Scene, index: int, window: Window) -> str:
     waiting, reason = window.values("waiting"), window.values("wait_reason")
     if not waiting.any():
         return f"{scene.label(index)}: nobody waits after a step is planned."
-    seconds = step_weights(window.values("t_start_s"), window.values("t_end_s"))
-    held = np.bincount(reason, weights=seconds * (waiting > 0), minlength=len(WAIT_REASONS))
+    seconds = step_weights(window.values("t_start_s"), window.values("t_end_s")) * (waiting > 0)
+    codes = np.where((reason >= 0) & (reason < len(WAIT_REASONS)), reason, len(WAIT_REASONS))
+    held = np.bincount(codes, weights=seconds, minlength=len(WAIT_REASONS)).tolist()
     parts = [f"{_NAMES[name]} {held[code]:,.3g} s" for code, name in enumerate(WAIT_REASONS) if held[code]]
     most = f"{scene.label(index)}: up to {int(waiting.max()):,} requests wait."
     return f"{most} The first of them waits for {', '.join(parts)}."
@@ -81,9 +83,7 @@ def table(scene: Scene) -> pd.DataFrame:
     frames = []
     for index, window in enumerate(scene.windows):
         frame = pd.DataFrame({"run": scene.runs[index].name, **{name: window.values(name) for name in names}})
-        frame["wait_reason"] = pd.Categorical.from_codes(
-            window.values("wait_reason"), categories=pd.Index(WAIT_REASONS)
-        )
+        frame["wait_reason"] = np.take(WAIT_REASONS, window.values("wait_reason"), mode="clip")
         frames.append(frame)
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["run", *names])
 

@@ -30,11 +30,11 @@ def draw(scene: Scene) -> Figure:
     frame = Frame(scene, row_height=min(high, max(low, ROW_PX * slots)), y="slot")
     for row, window in enumerate(scene.windows):
         spans = spans_in_view(window)
-        seated = spans.where(np.isin(spans.kind, SEATED))
-        if len(seated) * len(scene.runs) <= MOST_BARS:
-            _bars(frame, row, window, seated)
+        seated = np.isin(spans.kind, SEATED)
+        if np.count_nonzero(seated) * len(scene.runs) <= MOST_BARS:
+            _bars(frame, row, window, spans.where(seated))
         else:
-            _raster(frame, row, window, seated)
+            _raster(frame, row, window, spans)
         _preemptions(frame, row, spans)
         frame.yaxis(
             row, range=[window.run.slots_total - 0.5, -0.5], rangemode="normal", showgrid=False, dtick=_tick(slots)
@@ -84,8 +84,8 @@ def _raster(frame: Frame, row: int, window: Window, spans: Spans) -> None:
     width = (window.end - window.start) / RASTER_COLUMNS
     frame.add(
         row, type="heatmap", z=typed(places), x0=window.start + width / 2, dx=width, y0=0, dy=1, zmin=-0.5,
-        zmax=len(codes) - 0.5, colorscale=scale, showscale=False, showlegend=False, ygap=0.5 if window.run.slots_total <= 64 else 0,
-        hovertemplate="slot %{y}<extra></extra>",
+        zmax=len(codes) - 0.5, colorscale=scale, showscale=False, showlegend=False,
+        ygap=0.5 if window.run.slots_total <= 64 else 0, hovertemplate="slot %{y}<extra></extra>",
     )  # fmt: skip
     for kind, color in zip([*(SPAN_KINDS[k] for k in SEATED), "idle"], colors, strict=True):
         frame.add(row, type="scatter", mode="markers", x=[None], y=[None], name=kind,
@@ -129,7 +129,8 @@ def words(scene: Scene) -> str:
 
 def _sentence(scene: Scene, index: int, window: Window) -> str:
     spans = spans_in_view(window)
-    counts = [f"{int((spans.kind == code).sum()):,} {name}" for code, name in enumerate(SPAN_KINDS)]
+    numbers = np.bincount(spans.kind, minlength=len(SPAN_KINDS)).tolist()
+    counts = [f"{number:,} {name}" for number, name in zip(numbers, SPAN_KINDS, strict=True)]
     return f"{scene.label(index)}: {window.run.slots_total} slots; spans in view: {', '.join(counts)}."
 
 

@@ -14,15 +14,15 @@ from dashboard.data.requests import name_of, once, preemptions_of, streams
 from dashboard.data.run import Run
 from dashboard.data.window import Window
 from dashboard.look import Figure
-from dashboard.numbers import seconds
+from dashboard.numbers import seconds, unit_for
 from dashboard.scene import Scene
 from traces.metrics import step_weights
+from traces.run_table import count
 from traces.schema import PADDING_COLUMNS
 
 from .base import Panel
 from .frame import Frame, plain, typed
 from .latency import rows_of_gaps
-from .units import count, unit_for
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -140,10 +140,10 @@ def _rows_for(run: Run, columns: tuple[str, ...], before: Ints, row: Ints) -> In
 
 def _sums(column: npt.NDArray[Any], before: Ints, row: Ints) -> Floats:
     """Sums of a column over the rows after `before`, up to `row`, ``(spikes,)``."""
-    if not len(row):
-        return np.empty(0)
-    bounds = np.stack([before + 1, row + 1], axis=1).ravel()
-    return np.asarray(np.add.reduceat(np.append(column, 0), bounds, dtype=np.float64)[::2])
+    sums: Floats = column[row].astype(np.float64)
+    for place in np.flatnonzero(row - before > 1).tolist():  # few
+        sums[place] = column[before[place] + 1 : row[place] + 1].sum()
+    return sums
 
 
 def _cause(run: Run, row: int, before: int, gap_s: float, idle_s: float, parts: dict[str, int]) -> Cause:
@@ -155,21 +155,18 @@ def _cause(run: Run, row: int, before: int, gap_s: float, idle_s: float, parts: 
         return Cause("no step ran", f"no step ran for {seconds(idle_s)}")
     kind = max(parts, key=lambda name: parts[name])
     if row - before > 1:
-        told = [f"{parts[name]:,} {thing}" for name, thing in _THINGS.items() if parts[name]]
+        told = [count(parts[name], noun) for name, noun in _NOUNS.items() if parts[name]]
         return Cause(kind, f"{row - before:,} steps passed, which computed {', '.join(told)}")
     return Cause(kind, _SAID[kind].format(count(parts[kind], _NOUNS[kind]), count(parts["decode"], "new one")))
 
 
 _SAID = {
     "prompts": "computed {0} besides {1}",
-    "recompute": "computed {0} again that a preemption had dropped",
+    "recompute": "computed {0} again, after a preemption",
     "padding": "computed {0}",
     "decode": "computed {0}, and little else",
 }
-_NOUNS = {"prompts": "prompt token", "recompute": "token", "padding": "padded row", "decode": "new token"}
-_THINGS = {
-    "prompts": "prompt tokens", "recompute": "tokens again", "padding": "padded rows", "decode": "new tokens",
-}  # fmt: skip
+_NOUNS = {"prompts": "prompt token", "recompute": "dropped token", "padding": "padded row", "decode": "new token"}
 
 
 def _loss_behind(run: Run, row: int, before: int) -> Cause | None:
@@ -182,7 +179,7 @@ def _loss_behind(run: Run, row: int, before: int) -> Cause | None:
             name = plain(name_of(run.names(), int(lost.request[place]), 30))
             out = count(int(lost.out_steps[place]), "step")
             text = f"request {name} had lost its seat in step {int(lost.step[place]):,}, for {out}"
-            return Cause("preempted", f"{text}, and {int(lost.again_tokens[place]):,} tokens were computed again")
+            return Cause("preempted", f"{text}, then {count(int(lost.again_tokens[place]), 'token')} again")
     return None
 
 

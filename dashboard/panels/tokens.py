@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from dashboard.data.window import Window
-from dashboard.look import Figure
+from dashboard.look import Figure, padding_color
 from dashboard.scene import Scene
 from traces.schema import PADDING_COLUMNS
 
@@ -17,7 +17,6 @@ from .frame import Frame, hover_head, piece_texts, stack, typed
 _USEFUL = {"decode": "decode_tokens", "prefill": "prefill_tokens", "recomputed": "recomputed_tokens"}
 MOST_APART = 3
 """A largest step that is so many times the largest mean gets an axis of its own, or nobody sees the means."""
-_SHADES = {"prompt": 1.0, "finished-row": 0.75, "graph": 0.5, "overrun": 0.35}
 
 
 def draw(scene: Scene) -> Figure:
@@ -37,7 +36,7 @@ def _fill(frame: Frame, row: int, window: Window) -> None:
     ]
     for cause, column in PADDING_COLUMNS.items():
         if window.values(column).any():
-            color = _faded(look.kinds["padding"], _SHADES[cause])
+            color = padding_color(look, cause)
             layers.append({"name": f"padding: {cause}", "color": color, "values": window.mean(column), "hatched": True})
     stack(frame, row, window, layers)
     right: dict[str, Any] = {}
@@ -76,11 +75,6 @@ def table(scene: Scene) -> pd.DataFrame:
         for index, window in enumerate(scene.windows)
     ]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["run", *names])
-
-
-def _faded(color: str, strength: float) -> str:
-    red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{strength})"
 
 
 PANEL = Panel(

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dashboard.data.window import Window
-from dashboard.look import Figure, Look
+from dashboard.look import Figure, Look, padding_color
 from dashboard.scene import Scene
 from traces.metrics import step_weights
 from traces.schema import PADDING_COLUMNS
 
 from .base import Panel
 from .frame import Frame, typed
-from .tokens import _SHADES, _faded
 
-ROW_PX, BAR_PX, LINE_PX = 116, 32, 15
+ROW_PX, BAR_PX = 116, 32
 _USEFUL = {"prefill": "prefill_tokens", "decode": "decode_tokens"}
 _PARTS = {**_USEFUL, "recomputed": "recomputed_tokens",
           **{f"padding: {cause}": column for cause, column in PADDING_COLUMNS.items()}}  # fmt: skip
@@ -89,7 +89,7 @@ def _slot_seconds(window: Window) -> tuple[float, float]:
     if not window.num_steps:
         return 0.0, 0.0
     start, end = window.values("t_start_s"), window.values("t_end_s")
-    taken = float(window.values("slots_busy") @ step_weights(start, end))
+    taken = float(window.values("slots_busy").astype(np.float64) @ step_weights(start, end))
     return taken, float(end[-1] - start[0]) * window.run.slots_total
 
 
@@ -127,7 +127,7 @@ def _marker(look: Look, name: str) -> dict[str, Any]:
     kind, _, cause = name.partition(": ")
     if not cause:
         return {"color": look.kinds[kind], "line": {"width": 1, "color": look.card}}
-    ink = _faded(look.kinds["padding"], _SHADES[cause])
+    ink = padding_color(look, cause)
     pattern = {"shape": "/", "fgcolor": ink, "bgcolor": look.card, "size": 5, "solidity": 0.4}
     return {"color": look.card, "pattern": pattern, "line": {"width": 1, "color": ink}}
 
@@ -152,7 +152,7 @@ def _besides(ledger: Ledger) -> list[str]:
     idle = f"{ledger.idle_slot_s / ledger.slot_s:.1%} of slot time" if ledger.slot_s else "no slot time"
     return [
         f"Padding takes {_seconds(ledger.padding_s)} of {_seconds(ledger.step_s)} of steps ({how})",
-        f"Empty slots: {idle}, {_seconds(ledger.idle_slot_s)} of {_seconds(ledger.slot_s)} over all slots",
+        f"Empty slots: {idle} ({_seconds(ledger.idle_slot_s)}, all slots added)",
         f"KV positions handled for padding only: {ledger.padding_context:,}",
         f"Saved by the prefix cache: {ledger.cached_tokens:,} tokens",
     ]

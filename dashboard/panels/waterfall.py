@@ -15,11 +15,11 @@ from dashboard.data.window import Window
 from dashboard.look import Figure, hatched
 from dashboard.numbers import seconds
 from dashboard.scene import Scene
+from traces.run_table import count
 from traces.schema import FINISH_REASONS, SPAN_KINDS
 
 from .base import Panel
 from .frame import Frame, plain, typed
-from .units import count
 
 MOST_REQUESTS = 120
 """Lines over all runs; of more requests the slowest are drawn."""
@@ -32,6 +32,8 @@ LABEL = 7
 LINE_PX = {30: 14, 60: 9, 120: 5}
 """Up to so many lines -> pixels for each."""
 LEAST_PX = 140
+LEAST_SHARE = 0.002
+"""First tokens are marked where the wait for them takes so much of the width."""
 
 
 def draw(scene: Scene) -> Figure:
@@ -120,7 +122,10 @@ def _marker(frame: Frame, name: str) -> dict[str, Any]:
     look = frame.scene.look
     if name == "padding":
         return {"color": look.card, "pattern": hatched(look), "line": {"width": 0.5, "color": look.kinds["padding"]}}
-    return {"color": look.kinds[name], "line": {"width": 0}}
+    return {
+        "color": look.kinds[name],
+        "line": {"width": 0.8, "color": look.kinds[name]},
+    }  # seen when shorter than a pixel
 
 
 def _texts(spans: Spans, kind: str, about: list[str]) -> list[str]:
@@ -159,6 +164,10 @@ def _story(run: Run, times: Any, name: str, row: int) -> str:
 def _first_tokens(frame: Frame, row: int, window: Window, requests: Ints) -> None:
     x = x_of(window.run, window.axis, _values(window.run, "first_token_s", requests, np.nan))
     known = np.flatnonzero((x >= window.start) & (x <= window.end))
+    arrived = x_of(window.run, window.axis, _values(window.run, "arrival_s", requests, np.nan))
+    wait = float(np.median((x - arrived)[known])) if len(known) else 0.0
+    if len(requests) > MOST_LABELS and wait < LEAST_SHARE * (window.end - window.start):
+        return  # the marks would hide the bars
     frame.add(
         row, type="scatter", mode="markers", name="first token", x=typed(x[known]), y=typed(known), hoverinfo="skip",
         marker={"symbol": "line-ns-open", "size": 6 if len(requests) > 60 else 9,

@@ -9,10 +9,12 @@ import pytest
 
 from scheduler.errors import ConfigError, InputError
 from simulator.bounds import BOUNDS, part_shares
-from simulator.explain import explain
+from simulator.explain import describe, explain, explain_case, simulated_case
 from simulator.knobs import knobs_for
 from simulator.run import simulate
 from simulator.setup import Setup
+from traces.recorder import TraceRecorder
+from traces.trace import Trace
 from traces.workload import Workload
 
 from .cases import even, one_slot
@@ -45,7 +47,7 @@ KNOBS = {
 }
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
+@pytest.mark.parametrize("bound", CASES)
 def test_a_case_made_for_a_bound_is_found_to_have_it(bound: str) -> None:
     found = explain(**CASES[bound])
     assert found.bound == bound
@@ -167,3 +169,35 @@ def test_knobs_change_something_and_can_be_applied(bound: str) -> None:
     for knob in knobs_for(bound, setup, None, even(5, 1.0)):
         assert knob.before != knob.after
         assert (knob.applied(setup) == setup) is (knob.name in ("rate", "concurrency"))
+
+
+def test_every_bound_has_a_case_but_the_one_that_needs_a_run_without_a_cost_model() -> None:
+    assert {*CASES, "device"} == {*BOUNDS}
+
+
+@pytest.mark.parametrize("bound", CASES)
+def test_a_description_is_the_explanation_without_its_knob(bound: str) -> None:
+    case = simulated_case(CASES[bound]["workload"], *_setup_and_load(CASES[bound]))
+    assert case.setup is not None
+    described, explained = describe(case.trace, case.setup.build().cost_model), explain_case(case)
+    assert (described.bound, described.evidence) == (explained.bound, explained.evidence)
+    assert explained.text.startswith(f"{described.text} ")
+    assert "knob" not in described.text
+
+
+def _setup_and_load(case: dict[str, Any]) -> tuple[Setup, int | None]:
+    settings = {name: value for name, value in case.items() if name not in ("workload", "concurrency")}
+    return Setup.of(settings), case.get("concurrency")
+
+
+def test_without_a_cost_model_a_run_is_bound_by_its_device_not_by_a_part_of_it() -> None:
+    trace = simulate(even(4, 0.0, output=10), cost="linear:step_s=0.03,host_s=0.01")
+    described = describe(trace)
+    assert described.bound == "device"
+    assert "its time goes to the device 75%, the host 25%" in described.text
+
+
+def test_a_run_without_steps_cannot_be_described(tmp_path: Path) -> None:
+    TraceRecorder(tmp_path / "a.trace", {"policy": "chunked", "layout": "ragged"}, slots_total=1).close()
+    with pytest.raises(InputError, match="nothing to explain"):
+        describe(Trace.open(tmp_path / "a.trace"))

@@ -1,0 +1,1 @@
+"""The step inspector: what one step's batch looks like, tensor by tensor."""

@@ -1,0 +1,149 @@
+"""The tour: its runs show what the texts say, and every question has one right answer that is read off the run."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import parse_qs, urlsplit
+
+import plotly.graph_objects as go
+import pytest
+
+from dashboard.look import DARK, LIGHT
+from dashboard.runs.workload_spec import workload_of
+from dashboard.tour.links import what_if_link
+from dashboard.tour.picture import counter, picture, words
+from dashboard.tour.stops import STOPS, film
+from scheduler.config import SchedulerConfig
+from simulator.setup import Setup
+
+NAIVE, SEATS, PADDED, RAGGED, CHUNKED = range(5)
+ALL = range(len(STOPS))
+
+
+def who(number: int) -> list[list[str]]:
+    """Who computes something useful in each step."""
+    return [[seat.name for seat in frame.seats if seat.tokens] for frame in film(number).frames]
+
+
+def test_seed_004_the_naive_rectangle_computes_23_cells_in_5_steps_for_17_tokens() -> None:
+    run = film(NAIVE)
+    assert who(NAIVE) == [["A", "B", "C"], ["B", "C"], ["B"], ["D"], ["D"]]
+    assert [frame.computed for frame in run.frames] == [12, 3, 3, 4, 1]
+    assert (run.computed, run.useful) == (23, 17)
+    assert [[seat.name for seat in frame.seats if seat.kind == "ended"] for frame in run.frames] == [
+        [], ["A"], ["A", "C"], [], [],
+    ]  # fmt: skip
+    assert [frame.waiting for frame in run.frames] == [("D",)] * 3 + [()] * 2
+
+
+def test_seed_003_prompts_of_17_14_13_and_14_tokens_pass_through_two_seats() -> None:
+    steps = [[(s.slot, s.name, s.kind, s.tokens) for s in frame.seats if s.tokens] for frame in film(SEATS).frames]
+    assert steps == [
+        [(0, "P0", "prefill", 17)],
+        [(1, "P1", "prefill", 14)],
+        [(0, "P0", "decode", 1), (1, "P1", "decode", 1)],
+        [(0, "P2", "prefill", 13)],
+        [(0, "P2", "decode", 1), (1, "P1", "decode", 1)],
+        [(0, "P2", "decode", 1), (1, "P1", "decode", 1)],
+        [(0, "P3", "prefill", 14)],
+        [(0, "P3", "decode", 1)],
+    ]
+
+
+def test_seed_003_a_seat_stands_still_while_the_other_s_prompt_is_computed() -> None:
+    held = [(step, seat.name) for step, frame in enumerate(film(SEATS).frames) for seat in frame.seats
+            if seat.kind == "held"]  # fmt: skip
+    assert held == [(1, "P0"), (3, "P1")]
+
+
+def test_seed_004_padded_continuous_batching_computes_12_cells_for_6_tokens_when_d_joins() -> None:
+    run = film(PADDED)
+    assert who(PADDED) == [["A", "B", "C"], ["D", "B", "C"], ["D", "B"]]
+    assert [(frame.computed, frame.useful) for frame in run.frames] == [(12, 9), (12, 6), (2, 2)]
+    assert run.frames[1].seat_of("D") is not None
+
+
+def test_seed_004_the_flat_row_computes_6_rows_for_the_same_step() -> None:
+    assert who(RAGGED) == who(PADDED)
+    assert [frame.computed for frame in film(RAGGED).frames] == [9, 6, 2]
+
+
+def test_seed_000_a_step_of_one_decode_five_prompt_tokens_and_three_of_a_new_prompt() -> None:
+    step = film(CHUNKED).frames[2]
+    assert [(seat.name, seat.kind, seat.tokens) for seat in step.seats] == [
+        ("A", "decode", 1), ("B", "prefill", 5), ("C", "prefill", 3),
+    ]  # fmt: skip
+    assert step.computed == 9
+
+
+@pytest.mark.parametrize("number", ALL)
+def test_every_question_has_exactly_one_right_answer_and_the_run_gives_it(number: int) -> None:
+    question = STOPS[number].question
+    assert question.choices.count(question.answer(film(number))) == 1
+    assert len(set(question.choices)) == len(question.choices)
+    assert question.because(film(number)).endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("number", "answer"), [(NAIVE, "3"), (SEATS, "P2"), (PADDED, "12"), (RAGGED, "6"), (CHUNKED, "4")]
+)
+def test_the_answers_are_those_of_the_texts(number: int, answer: str) -> None:
+    assert STOPS[number].question.answer(film(number)) == answer
+
+
+@pytest.mark.parametrize("number", ALL)
+def test_squares_of_a_step_are_the_rows_it_computes(number: int) -> None:
+    run = film(number)
+    for shown in range(len(run.frames)):
+        figure = picture(run, shown, LIGHT)
+        squares = {bars["name"]: len(bars["x"]) for bars in figure["data"] if bars["name"] != "idle"}
+        seen = run.frames[: shown + 1]
+        assert sum(squares.values()) == sum(frame.computed for frame in seen)
+        assert squares.get("prefill", 0) + squares.get("decode", 0) == sum(frame.useful for frame in seen)
+
+
+@pytest.mark.parametrize("number", ALL)
+def test_pictures_are_figures_that_plotly_accepts(number: int) -> None:
+    run = film(number)
+    go.Figure(picture(run, 0, LIGHT))
+    go.Figure(picture(run, len(run.frames) - 1, DARK))
+
+
+def test_the_counter_and_the_words_follow_the_step() -> None:
+    assert counter(film(NAIVE), 1) == "2 of 5 steps · 15 cells computed · 11 of them tokens (73% useful)"
+    assert words(film(NAIVE), 1) == (
+        "Step 1: seat 0: A has ended and burns on (1 padding); seat 1: B decodes 1 token; seat 2: C decodes 1 token. "
+        "Waiting: D."
+    )
+
+
+def test_pads_stand_at_the_left_of_short_prompts() -> None:
+    figure = picture(film(NAIVE), 0, LIGHT)
+    pads = next(bars for bars in figure["data"] if bars["name"] == "padding")
+    tokens = next(bars for bars in figure["data"] if bars["name"] == "prefill")
+    for seat in set(pads["y"]):
+        ends = [base + x for base, x, y in zip(pads["base"], pads["x"], pads["y"], strict=True) if y == seat]
+        starts = [base for base, y in zip(tokens["base"], tokens["y"], strict=True) if y == seat]
+        assert max(ends) == pytest.approx(min(starts))
+
+
+@pytest.mark.parametrize("number", ALL)
+def test_the_link_carries_the_stop_s_workload_and_settings_that_what_if_accepts(number: int) -> None:
+    address = urlsplit(STOPS[number].link())
+    assert address.path == "/what-if"
+    fields = {name: values[0] for name, values in parse_qs(address.query).items()}
+    workload = workload_of(json.loads(fields["workload"]))
+    assert workload.prompt_tokens.tolist() == list(STOPS[number].requests.prompt_tokens)
+    for variant in "AB":
+        given = {name.removeprefix(f"{variant}."): text for name, text in fields.items() if name.startswith(variant)}
+        assert given["policy"] in ("static", "slots", "chunked", "orca")
+        assert all(name == "cost" or hasattr(SchedulerConfig, name) for name in given)
+        Setup.of({**STOPS[number].settings, "num_blocks": 64, "cost": given["cost"]}).build()
+
+
+def test_a_link_is_percent_encoded_json_and_dotted_settings() -> None:
+    link = what_if_link({"kind": "preset", "name": "default"}, {"A": {"policy": "static"}, "B": {"policy": "chunked"}})
+    assert link == (
+        "/what-if?workload=%7B%22kind%22%3A%22preset%22%2C%22name%22%3A%22default%22%7D"
+        "&A.policy=static&B.policy=chunked"
+    )
