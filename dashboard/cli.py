@@ -42,10 +42,12 @@ def _server_options(function: Command) -> Command:
               help="Its runs and uploads go when they are older.")  # fmt: skip
 @click.option("--max-gib", type=click.FloatRange(min=0, min_open=True), default=2.0, show_default=True,
               help="The oldest go when all take more.")  # fmt: skip
+@click.option("--allow", metavar="MODULE:CLASS", multiple=True,
+              help="A policy or cost model of yours that pages may name; may be repeated.")  # fmt: skip
 @_server_options
 def dashboard(
-    traces: tuple[Path, ...], engine: str | None, api_key: str | None, max_age_days: float, max_gib: float, host: str,
-    port: int, runs_dir: Path | None, workers: int, as_json: bool,
+    traces: tuple[Path, ...], engine: str | None, api_key: str | None, max_age_days: float, max_gib: float,
+    allow: tuple[str, ...], host: str, port: int, runs_dir: Path | None, workers: int, as_json: bool,
 ) -> None:  # fmt: skip
     """What-if simulations, live engines and recorded runs, in the browser.
 
@@ -58,7 +60,7 @@ def dashboard(
     modules_of_this_folder()
     settings = Settings(
         traces, runs_dir or default_runs_dir(), workers, engine, api_key or os.environ.get("BATCHSCOPE_API_KEY"),
-        max_age_days, max_gib,
+        max_age_days, max_gib, allow,
     )  # fmt: skip
     _run(settings, host, port, as_json, path="/" if engine is None else "/live")
 

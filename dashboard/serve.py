@@ -34,6 +34,7 @@ class Settings:
         api_key: what that source asks for.
         max_age_days: runs and uploads older than that go.
         max_gib: and the oldest, when all take more than that.
+        allowed: policies and cost models of the user's own that pages may name.
     """
 
     traces: Sequence[Path] = ()
@@ -43,6 +44,7 @@ class Settings:
     api_key: str | None = None
     max_age_days: float = 7.0
     max_gib: float = 2.0
+    allowed: Sequence[str] = ()
 
 
 def default_runs_dir() -> Path:
@@ -71,7 +73,7 @@ def services_of(settings: Settings) -> Iterator[Services]:
         stack.callback(store.close)
         uploads = Uploads(settings.runs_dir / "uploads", max_age_s=age_s, max_bytes=size)
         stack.callback(uploads.close)
-        jobs = Jobs(store, workers=settings.workers)
+        jobs = Jobs(store, uploads, workers=settings.workers, allowed=settings.allowed)
         stack.callback(jobs.close)
         feeds = Feeds()
         stack.callback(feeds.close)

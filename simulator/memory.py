@@ -88,8 +88,8 @@ def memory_plan(
     for name, count in (("block_size", block_size), ("max_num_seqs", max_num_seqs)):
         if count < 1:
             raise ConfigError(f"{name} is {count}; expected a whole number >= 1")
-    if not 0 < gpu_memory_utilization <= 1:
-        raise ConfigError(f"gpu_memory_utilization is {gpu_memory_utilization}; expected 0 < fraction <= 1")
+    if not isinstance(gpu_memory_utilization, (int, float)) or not 0 < gpu_memory_utilization <= 1:
+        raise ConfigError(f"gpu_memory_utilization is {gpu_memory_utilization!r}; expected 0 < fraction <= 1")
     for name, dtype in (("weight_dtype", weight_dtype), ("kv_dtype", kv_dtype)):
         if dtype not in WIDTHS:
             raise unknown_name(name, str(dtype), WIDTHS)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dashboard.runs.hostile import open_checked
 from scheduler.errors import InputError, UserError
 from traces.trace import Trace
 
@@ -53,6 +54,7 @@ class Catalog:
         self._resolvers = list(resolvers)
         self._open: OrderedDict[str, TraceRun] = OrderedDict()
         self._live: dict[str, Callable[[], Run]] = {}
+        self._checked: set[str] = set()
         self._lock = threading.RLock()
 
     def entries(self) -> list[Entry]:
@@ -91,7 +93,8 @@ class Catalog:
 
     def _opened(self, key: str) -> TraceRun:
         folder, name = self._found(key)
-        trace = Trace.open(folder)
+        trace = Trace.open(folder) if key in self._checked else open_checked(folder)
+        self._checked.add(key)
         return TraceRun(key, name, trace)
 
     def _found(self, key: str) -> tuple[Path, str]:
@@ -126,6 +129,7 @@ def given_traces(paths: Iterable[Path]) -> dict[str, tuple[Path, Entry]]:
         if not traces:
             raise InputError("is no step trace and holds none (NAME.trace)", path=path)
         for trace in traces:
+            Trace.open(trace)  # one that cannot be read is refused before the dashboard starts
             key = _key("given", trace.name.removesuffix(".trace"), found)
             found[key] = trace, Entry(key, trace.name.removesuffix(".trace"), "Given traces")
     return found

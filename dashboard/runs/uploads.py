@@ -94,7 +94,7 @@ class Uploads:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._folders = Folders(root, "upload", max_age_s=max_age_s, max_bytes=max_bytes, clock=clock)
-        self.most_upload_bytes, self._limits = most_upload_bytes, limits
+        self.most_upload_bytes, self._limits, self._clock = most_upload_bytes, limits, clock
         self._one_at_a_time = threading.Lock()
 
     @property
@@ -145,6 +145,7 @@ class Uploads:
             return {"facts": self._look_at(kind, folder, name)}
 
         with self._one_at_a_time:
+            self.evict(self._clock())
             return _upload(self._folders.create(owner, {"kind": kind, "name": name}, fill))
 
     def _look_at(self, kind: Kind, folder: Path, name: str) -> dict[str, Any]:

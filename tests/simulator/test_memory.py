@@ -88,6 +88,7 @@ def test_model_that_does_not_fit_is_told_what_would(
     ("settings", "sentence"),
     [
         ({"gpu_memory_utilization": 1.1}, "gpu_memory_utilization is 1.1"),
+        ({"gpu_memory_utilization": None}, "gpu_memory_utilization is None"),
         ({"block_size": 0}, "block_size is 0"),
         ({"max_num_seqs": 0}, "max_num_seqs is 0"),
         ({"kv_dtype": "fp7"}, "unknown kv_dtype 'fp7'"),
