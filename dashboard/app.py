@@ -21,6 +21,8 @@ from .services import Services
 
 ACCENT = ["#e8f4fb", "#cfe6f4", "#a3cfe8", "#72b5db", "#4a9fd0", "#2d8dc5", "#0072B2", "#00639c", "#005485", "#003f66"]
 """Ten shades of the accent colour, light to dark, for the controls' library."""
+DARKS = ["#e6edf3", "#c3cdd6", "#9aa7b4", "#6b7885", "#3a454f", "#2b343d", "#1f272f", "#1a2128", "#151b21", "#12171c"]
+"""Ten shades of the dark theme for the controls' library, text to page."""
 POLICY = (
     "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
     "script-src 'self' 'unsafe-inline' 'unsafe-eval'; font-src 'self' data:; worker-src 'self' blob:; "
@@ -74,7 +76,7 @@ def _shell(pages: list[tuple[str, str]]) -> Any:
         id="mantine",
         theme={
             "primaryColor": "scope",
-            "colors": {"scope": ACCENT},
+            "colors": {"scope": ACCENT, "dark": DARKS},
             "primaryShade": {"light": 6, "dark": 4},
             "fontFamily": FONT,
             "defaultRadius": "md",

@@ -63,6 +63,7 @@ class _Point:
     key: str
     drawn: Workload
     error: str | None = None
+    slo: Mapping[str, float] | None = None
 
 
 def sweep(
@@ -78,6 +79,7 @@ def sweep(
     seed: int = 0,
     reading: Mapping[str, Any] | None = None,
     skip_bad: bool = False,
+    slo: Mapping[str, float] | None = None,
     jobs: int | None = None,
     ray: str | None = None,
     on_plan: Callable[[int, int], None] = lambda total, known: None,
@@ -99,6 +101,7 @@ def sweep(
         seed: of a preset's requests.
         reading: further options of `traces.presets.resolve_workload`.
         skip_bad: leave out and count requests that a combination could never serve; else it gets an error.
+        slo: limits that each request must meet, for the goodput of each run, as for `Trace.summary`; None: no goodput.
         jobs: processes; None: one a core.
         ray: address of a Ray cluster, or ``local``; None: no Ray.
         on_plan: called once with the number of runs and how many of them are known.
@@ -116,7 +119,7 @@ def sweep(
     figure = Figure(latency)
     load = {"requests": requests, "rate": rate, "concurrency": concurrency, "think_s": think_s, "seed": seed}
     _check_overlap(checked, settings, load)
-    planned = _plan(workload, checked, settings, load, reading, skip_bad)
+    planned = _plan(workload, checked, settings, load, reading, skip_bad, slo)
     with ExitStack() as stack:
         log = stack.enter_context(open_log(out)) if out is not None else None
         known = dict(log.known) if log is not None else {}
@@ -136,6 +139,7 @@ def sweep(
             "settings": {name: _plain(value) for name, value in settings.items()},
             "load": {name: value for name, value in load.items() if name not in checked},
             "latency": latency,
+            **({} if slo is None else {"slo": dict(slo)}),
             "skipped": dict(planned[0].drawn.skipped),
             "reused": len(planned) - len(missing),
             "errors": sum(row["error"] is not None for row in rows),
@@ -172,7 +176,7 @@ def _check_overlap(grid: Grid, settings: Mapping[str, Any], load: Mapping[str, A
 
 def _plan(
     workload: Workload | str | Path, grid: Grid, settings: Mapping[str, Any], load: Mapping[str, Any],
-    reading: Mapping[str, Any] | None, skip_bad: bool,
+    reading: Mapping[str, Any] | None, skip_bad: bool, slo: Mapping[str, float] | None,
 ) -> list[_Point]:  # fmt: skip
     Setup.of(settings)  # a wrong name stops here
     draw = _Draws(workload, reading)
@@ -183,7 +187,7 @@ def _plan(
         if sent["concurrency"] is None and "concurrency" in grid:
             sent["think_s"] = 0.0  # a pause of the clients of the other points
         requests, digest = draw(sent["seed"], sent["requests"], sent["rate"])
-        planned.append(_point(values, Setup.of({**settings, **system}), requests, digest, sent, skip_bad))
+        planned.append(_point(values, Setup.of({**settings, **system}), requests, digest, sent, skip_bad, slo))
     if draw.same_for_all(grid.get("seed", [])):
         raise ConfigError(f"the grid varies seed, but the requests of {planned[0].workload.name} do not depend on it")
     return planned
@@ -211,8 +215,9 @@ class _Draws:
 
 
 def _point(
-    values: dict[str, Any], setup: Setup, drawn: Workload, digest: str, sent: Mapping[str, Any], skip_bad: bool
-) -> _Point:
+    values: dict[str, Any], setup: Setup, drawn: Workload, digest: str, sent: Mapping[str, Any], skip_bad: bool,
+    slo: Mapping[str, float] | None,
+) -> _Point:  # fmt: skip
     concurrency, think_s, seed = sent["concurrency"], sent["think_s"], sent["seed"]
     error, system, workload = None, None, drawn
     try:
@@ -229,9 +234,10 @@ def _point(
         "batchscope": version("batchscope"),
         "code": _code(setup, system),
         "error": error,
+        **({} if slo is None else {"slo": dict(slo)}),
     }
     key = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()
-    return _Point(values, setup, workload, concurrency, think_s, seed, key, drawn, error)
+    return _Point(values, setup, workload, concurrency, think_s, seed, key, drawn, error, slo)
 
 
 def _code(setup: Setup, system: System | None) -> str:
@@ -272,7 +278,7 @@ def _run(point: _Point) -> dict[str, Any]:
     load = make_load(point.workload, concurrency=point.concurrency, think_s=point.think_s)
     meta = {"load": {"concurrency": point.concurrency, "think_s": point.think_s}}
     try:
-        return {"error": None, "record": run_record(point.setup.build(), point.workload, load, meta=meta)}
+        return {"error": None, "record": run_record(point.setup.build(), point.workload, load, slo=point.slo, meta=meta)}
     except CANNOT_RUN as error:
         return {"error": str(error), "record": None}
 

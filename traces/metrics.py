@@ -52,7 +52,7 @@ def summarize(trace: Trace, slo: Mapping[str, float] | None = None) -> dict[str,
     Raises:
         ConfigError: a limit of another name, or not above 0.
     """
-    _check_slo(slo or {})
+    check_slo(slo or {})
     steps = _StepTotals.of(trace)
     times = RequestTimes.of(trace)
     makespan_s = _makespan(times, steps)
@@ -255,7 +255,8 @@ def _goodput(times: RequestTimes, slo: Mapping[str, float], makespan_s: float | 
     return {"goodput_requests": int(good.sum()), "goodput_per_s": _ratio(good.sum(), makespan_s)}
 
 
-def _check_slo(slo: Mapping[str, float]) -> None:
+def check_slo(slo: Mapping[str, float]) -> None:
+    """Raise ConfigError for a limit that `summarize` does not know, or that is no number of seconds above 0."""
     for name, limit in slo.items():
         if name not in SLO_FIELDS:
             raise unknown_name("limit", name, SLO_FIELDS)

@@ -37,6 +37,9 @@ class Service:
         names: of the model, as clients may call it; the first is the one that responses give.
         max_body: largest request body, bytes.
         max_queue: requests that may wait, as the engine was told.
+
+    Attributes:
+        run_id: of this engine's run alone: who follows the trace tells from it that the server was started anew.
     """
 
     def __init__(self, engine: Engine, names: Sequence[str], *, max_body: int, max_queue: int | None) -> None:
@@ -44,6 +47,7 @@ class Service:
         self.names = list(names)
         self.max_body = max_body
         self.max_queue = max_queue
+        self.run_id = uuid.uuid4().hex
         self._bridge: Bridge | None = None
 
     async def start(self) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from traces.schema import RECORDED
-from traces.store import is_locked, read_meta
+from traces.store import META, is_locked, read_meta
 
 from .errors import ApiError, invalid
 from .service import service_of
@@ -21,8 +22,9 @@ from .tail import TableTail
 
 router = APIRouter(prefix="/trace")
 
-POLL_S = 0.05
-"""How often a stream looks for new steps when it has told all."""
+POLL_S = 0.1
+"""How often a stream looks for new steps when it has told all. Each look costs the engine's process a fifth of a
+millisecond."""
 PING_S = 15.0
 """An idle stream says something that often, so that proxies keep it and a dead client is noticed."""
 BATCH = 64
@@ -31,32 +33,53 @@ MOST_ROWS = 10_000
 """Largest page."""
 
 From = Annotated[int, Query(alias="from", ge=0, le=2**40)]
+Count = Annotated[int, Query(ge=0, le=2**40)]
 Limit = Annotated[int, Query(ge=1, le=MOST_ROWS)]
 
 
 @router.get("")
-async def overview(request: Request, offset: Annotated[int, Query(ge=0, le=2**40)] = 0, limit: Limit = 100) -> Any:
+async def overview(request: Request, offset: Annotated[int, Query(ge=0, le=2**40)] = 0, limit: Limit = 100) -> Response:
     """What the run is, how many rows its tables have, and a page of requests."""
     folder = service_of(request).engine.trace_path
     with _open(folder, "requests", offset) as tail:
         page = _page(tail, limit)
     counts = {table: _count(folder, table) for table in ("steps", "spans", "requests", "gaps", "plans", "blocks")}
-    return {"path": str(folder), "running": not _ended(folder), "meta": read_meta(folder), "rows": counts,
-            "requests": page}  # fmt: skip
+    return JSONResponse({
+        "run_id": service_of(request).run_id, "path": str(folder), "running": not _ended(folder),
+        "meta": read_meta(folder), "rows": counts, "requests": page,
+    })  # fmt: skip
 
 
 @router.get("/requests")
-async def requests(request: Request, start: From = 0, limit: Limit = 1000) -> Any:
+async def requests(request: Request, start: From = 0, limit: Limit = 1000) -> Response:
     """Rows of requests from a given one on: one when a request arrives, another when it ends."""
-    with _open(service_of(request).engine.trace_path, "requests", start) as tail:
-        return _page(tail, limit)
+    return _table(request, "requests", start, limit)
 
 
 @router.get("/spans")
-async def spans(request: Request, start: From = 0, limit: Limit = 1000) -> Any:
+async def spans(request: Request, start: From = 0, limit: Limit = 1000) -> Response:
     """Events that open and close spans, from a given one on."""
-    with _open(service_of(request).engine.trace_path, "spans", start) as tail:
-        return _page(tail, limit)
+    return _table(request, "spans", start, limit)
+
+
+@router.get("/gaps")
+async def gaps(request: Request, start: From = 0, limit: Limit = 1000) -> Response:
+    """Times between deliveries, from a given row on."""
+    return _table(request, "gaps", start, limit)
+
+
+@router.get("/news")
+async def news(
+    request: Request, spans: Count = 0, requests: Count = 0, gaps: Count = 0, limit: Limit = 1000
+) -> Response:  # fmt: skip
+    """What has come since, in one answer: a page of each of these tables from a given row on, and how many steps."""
+    service = service_of(request)
+    folder, tables = service.engine.trace_path, {}
+    steps = _count(folder, "steps")
+    for table, start in (("spans", spans), ("requests", requests), ("gaps", gaps)):
+        with _open(folder, table, start) as tail:
+            tables[table] = _page(tail, limit)
+    return JSONResponse({"run_id": service.run_id, "steps": steps, "tables": tables})
 
 
 @router.get("/steps")
@@ -93,7 +116,21 @@ async def _follow(folder: Path, tail: TableTail) -> AsyncGenerator[bytes, None]:
 
 def _ended(folder: Path) -> bool:
     """Whether nothing more will be written; the lock outlives that by the making of Parquet, a killed recorder not."""
-    return not is_locked(folder) or bool(read_meta(folder).get("closed"))
+    return not is_locked(folder) or _closed(folder, (folder / META).stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _closed(folder: Path, written_ns: int) -> bool:
+    """What its meta says, which is only read when it was written anew: a stream asks ten times a second."""
+    return bool(read_meta(folder).get("closed"))
+
+
+def _table(request: Request, table: str, start: int, limit: int) -> Response:
+    service = service_of(request)
+    with _open(service.engine.trace_path, table, start) as tail:
+        page = _page(tail, limit)
+    # told outright: FastAPI would walk through every number first, in the way of the engine
+    return JSONResponse({"run_id": service.run_id, **page})
 
 
 def _page(tail: TableTail, limit: int) -> dict[str, Any]:

@@ -12,6 +12,7 @@
   const there = () => document.getElementById("board") !== null;
 
   function gesture(what) {
+    if (what.kind !== "move") begun = null;
     state.count += 1;
     setProps("board-gesture", { data: { ...what, n: state.count } });
   }
@@ -191,6 +192,18 @@
     requestAnimationFrame(frame);
   }
 
+  // ---- stepping ----------------------------------------------------------------------------------------------------
+
+  // Steps that come faster than the server answers add up: each asks for all of them, from where the first began.
+  let begun = null, owed = 0, stepped = 0;
+  function move(by) {
+    const now = performance.now();
+    if (begun === null || now - stepped > 1000) { begun = state.cursor.step === undefined ? null : state.cursor.step; owed = 0; }
+    owed += by;
+    stepped = now;
+    gesture({ kind: "move", step: begun, by: owed });
+  }
+
   // ---- keys --------------------------------------------------------------------------------------------------------
 
   function changeSpeed(by) {
@@ -214,8 +227,8 @@
     if (!there()) return;
     const by = event.shiftKey ? 10 : 1;
     if (event.key === " ") { if (event.target.closest("button, a, [role=radio]")) event.target.blur(); state.playing ? stop() : play(); }
-    else if (event.key === "ArrowRight") gesture({ kind: "move", by });
-    else if (event.key === "ArrowLeft") gesture({ kind: "move", by: -by });
+    else if (event.key === "ArrowRight") move(by);
+    else if (event.key === "ArrowLeft") move(-by);
     else if (event.key === "[") changeSpeed(-1);
     else if (event.key === "]") changeSpeed(1);
     else return;
@@ -244,8 +257,8 @@
       return same();
     },
     play: function () { state.playing ? stop() : play(); return same(); },
-    back: () => ({ kind: "move", by: -1, n: ++state.count }),
-    on: () => ({ kind: "move", by: 1, n: ++state.count }),
+    back: function () { move(-1); return same(); },
+    on: function () { move(1); return same(); },
     whole: () => ({ kind: "whole", n: ++state.count }),
     speed: function (value) { state.speed = Number(value); return same(); },
   };

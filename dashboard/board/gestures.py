@@ -18,8 +18,9 @@ LEAST_SPAN = 1e-6
 def after(gesture: Mapping[str, Any], view: View, runs: tuple[Run, ...]) -> View:
     """The view after a gesture.
 
-    Gestures: ``zoom`` (``from``, ``to``), ``whole``, ``cursor`` (``x`` or ``step``), ``move`` (``by`` steps),
-    ``pan_to`` (``x``: keep the length, begin near there). Any other, or one that makes no sense, changes nothing.
+    Gestures: ``zoom`` (``from``, ``to``), ``whole``, ``cursor`` (``x`` or ``step``), ``move`` (``by`` steps, from
+    ``step`` or else from the cursor), ``pan_to`` (``x``: keep the length, begin near there). Any other, or one that
+    makes no sense, changes nothing.
     """
     if not runs or not runs[0].num_steps:
         return view
@@ -33,7 +34,7 @@ def after(gesture: Mapping[str, Any], view: View, runs: tuple[Run, ...]) -> View
     if kind == "cursor":
         return _at(view, runs[0], gesture)
     if kind == "move":
-        return _moved(view, runs, _number(gesture.get("by")))
+        return _moved(_from(view, _number(gesture.get("step"))), runs, _number(gesture.get("by")))
     return view
 
 
@@ -61,6 +62,10 @@ def _at(view: View, run: Run, gesture: Mapping[str, Any]) -> View:
     elif x is not None:
         row = row_at(run, view.axis, x)
     return view if row is None else replace(view, step=int(run.column("steps", "step")[row]))
+
+
+def _from(view: View, step: float | None) -> View:
+    return view if step is None else replace(view, step=int(min(max(step, 0), 2**53)))
 
 
 def _moved(view: View, runs: tuple[Run, ...], by: float | None) -> View:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import inspect, live, replay, tour
+from . import inspect, live, replay, sweep, tour, what_if
 
-PAGES = (live, replay, inspect, tour)
+PAGES = (what_if, live, replay, inspect, sweep, tour)

@@ -64,8 +64,9 @@ class Frame:
 
     def add(self, row: int, **trace: Any) -> None:
         """Add a Plotly trace to a run's axes; a name's legend entry is shown once for all runs."""
-        known = any(other.get("name") == trace.get("name") for other in self.data)
-        trace = {"legendgroup": trace.get("name"), "showlegend": not known, **trace}
+        if trace.get("type") != "image":  # which has no place in a legend
+            known = any(other.get("name") == trace.get("name") for other in self.data)
+            trace = {"legendgroup": trace.get("name"), "showlegend": not known, **trace}
         self.data.append({"xaxis": "x", "yaxis": self._name("y", row), **trace})
 
     def note(self, text: str, *, row: int = 0, right: bool = False) -> None:
@@ -116,9 +117,7 @@ class Frame:
         drawn = {trace["yaxis"] for trace in self.data if _has_points(trace)}
         for row in range(self.rows):
             shown = self.layout[self._name("yaxis", row)].get("visible", True)
-            if (
-                shown and self._name("y", row) not in drawn
-            ):  # Plotly may draw axes that hold nothing before it sizes them
+            if shown and self._name("y", row) not in drawn:  # else Plotly may draw its axis before it has a size
                 self.add(row, type="scatter", x=[None], y=[None], showlegend=False, hoverinfo="skip")
         return {"data": self.data, "layout": self.layout}
 

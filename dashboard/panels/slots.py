@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from plotly.utils import image_array_to_data_uri
 
 from dashboard.data.spans import IDLE, RASTER_COLUMNS, SEATED, Spans, raster, spans_in_view
 from dashboard.data.window import Window
@@ -18,7 +19,10 @@ from .frame import Frame, plain, typed
 
 MOST_BARS = 1500
 """Bars that a browser draws at once without a pause, over all runs."""
-MOST_MARKS = 2000
+MOST_MARKS = 400
+"""Preemptions marked over all runs; of more the note tells how many there are."""
+MOST_APART, PIXELS_APART = 64, 6
+"""Up to so many slots a line between them shows: each is so many pixels high, the last of them empty."""
 ROW_PX = 14
 HEIGHTS = (140, 420)
 
@@ -29,18 +33,29 @@ def draw(scene: Scene) -> Figure:
     low, high = HEIGHTS
     frame = Frame(scene, row_height=min(high, max(low, ROW_PX * slots)), y="slot")
     for row, window in enumerate(scene.windows):
-        spans = spans_in_view(window)
-        seated = np.isin(spans.kind, SEATED)
-        if np.count_nonzero(seated) * len(scene.runs) <= MOST_BARS:
-            _bars(frame, row, window, spans.where(seated))
-        else:
-            _raster(frame, row, window, spans)
-        _preemptions(frame, row, spans)
+        _row(frame, row, window)
         frame.yaxis(
             row, range=[window.run.slots_total - 0.5, -0.5], rangemode="normal", showgrid=False, dtick=_tick(slots)
         )
     frame.layout["barmode"] = "overlay"
     return frame.figure()
+
+
+def _row(frame: Frame, row: int, window: Window) -> None:
+    spans, runs = spans_in_view(window), len(frame.scene.runs)
+    seated, lost = np.isin(spans.kind, SEATED), np.count_nonzero(spans.kind == PREEMPTED)
+    told = []
+    if np.count_nonzero(seated) * runs <= MOST_BARS:
+        _bars(frame, row, window, spans.where(seated))
+    else:
+        _raster(frame, row, window, spans)
+        told.append("each cell: what its slot does most of that time")
+    if lost * runs <= MOST_MARKS:
+        _preemptions(frame, row, spans)
+    else:
+        told.append(f"{lost:,} preemptions, too many to mark")
+    if told:
+        frame.note("; ".join([*told, "zoom in for more"]), row=row, right=True)
 
 
 def _bars(frame: Frame, row: int, window: Window, spans: Spans) -> None:
@@ -74,35 +89,34 @@ def _texts(spans: Spans, names: Any) -> list[str]:
 
 
 def _raster(frame: Frame, row: int, window: Window, spans: Spans) -> None:
+    """A picture, a pixel a cell: browsers show it at once, where a heat map of so many cells takes them long."""
+    slots = window.run.slots_total
     look = frame.scene.look
-    cells = raster(spans, window, window.run.slots_total)
-    codes = [*SEATED, IDLE]
-    colors = [look.kinds[SPAN_KINDS[kind]] for kind in SEATED] + [look.kinds["idle"]]
-    places = np.searchsorted(codes, cells).astype(np.uint8)
-    edges = [i / len(codes) for i in range(len(codes) + 1)]
-    scale = [stop for i, color in enumerate(colors) for stop in ((edges[i], color), (edges[i + 1], color))]
+    colors = {SPAN_KINDS[kind]: look.kinds[SPAN_KINDS[kind]] for kind in SEATED} | {"idle": look.kinds["idle"]}
+    palette = np.array([[int(color[at : at + 2], 16) for at in (1, 3, 5)] for color in colors.values()], dtype=np.uint8)
+    pixels = palette[np.searchsorted([*SEATED, IDLE], raster(spans, window, slots))]
+    tall = 1
+    if slots <= MOST_APART:
+        tall = PIXELS_APART
+        pixels = np.repeat(pixels, tall, axis=0)
+        pixels[tall - 1 :: tall] = [int(look.card[at : at + 2], 16) for at in (1, 3, 5)]
     width = (window.end - window.start) / RASTER_COLUMNS
     frame.add(
-        row, type="heatmap", z=typed(places), x0=window.start + width / 2, dx=width, y0=0, dy=1, zmin=-0.5,
-        zmax=len(codes) - 0.5, colorscale=scale, showscale=False, showlegend=False,
-        ygap=0.5 if window.run.slots_total <= 64 else 0, hovertemplate="slot %{y}<extra></extra>",
+        row, type="image", source=image_array_to_data_uri(pixels, backend="pypng"), x0=window.start + width / 2,
+        dx=width, y0=0.5 / tall - 0.5, dy=1 / tall, hovertemplate="slot %{y:.0f}<extra></extra>",
     )  # fmt: skip
-    for kind, color in zip([*(SPAN_KINDS[k] for k in SEATED), "idle"], colors, strict=True):
+    frame.yaxis(row, scaleanchor=False)
+    for kind, color in colors.items():
         frame.add(row, type="scatter", mode="markers", x=[None], y=[None], name=kind,
                   marker={"symbol": "square", "size": 9, "color": color})  # fmt: skip
-    frame.note("each cell: what its slot does most of that time; zoom in for spans", row=row, right=True)
 
 
 def _preemptions(frame: Frame, row: int, spans: Spans) -> None:
     """Marks where a request lost its seat: the span before in its seat ends there."""
-    lost = spans.where(spans.kind == PREEMPTED)
-    if not len(lost):
-        return
     before = _seat_before(spans)
     keep = np.flatnonzero((spans.kind == PREEMPTED) & (before >= 0))
-    if len(keep) > MOST_MARKS:
-        frame.note(f"{MOST_MARKS:,} of {len(keep):,} preemptions marked", row=row, right=True)
-        keep = keep[np.linspace(0, len(keep) - 1, MOST_MARKS).astype(np.int64)]
+    if not len(keep):
+        return
     frame.add(
         row, type="scatter", mode="markers", name="preempted", x=typed(spans.left[keep]), y=typed(before[keep]),
         customdata=spans.request[keep].tolist(), hovertemplate="request %{customdata} loses its seat<extra></extra>",

@@ -107,7 +107,7 @@ def _heads(scene: Scene, records: list[Record | None]) -> Any:
     for index, (run, record) in enumerate(zip(scene.runs, records, strict=True)):
         letter = f"{RUN_NAMES[index]} · " if len(scene.runs) > 1 else ""
         kind = run.source if run.source in ("simulated", "measured") else "unknown"
-        lines: list[Any] = [html.Span([letter, run.name], style={"color": scene.look.runs[index]}), " ",
+        lines: list[Any] = [html.Span([letter, run.name], style={"color": f"var(--run-{index})"}), " ",
                  html.Span(kind, className=f"badge {kind}")]  # fmt: skip
         told = [html.Div(note, className="summary-note") for note in notes(run, record)]
         cells.append(html.Th([html.Div(lines), *told], scope="col"))

@@ -88,7 +88,7 @@ class Jobs:
         allowed: Collection[str] = (),
     ) -> None:
         self._store, self._uploads, self._limits = store, uploads, limits or Limits()
-        self._most_queued, self._most_of_one, self._allowed = most_queued, most_of_one, tuple(allowed)
+        self._most_queued, self._most_of_one, self.allowed = most_queued, most_of_one, tuple(allowed)
         self._workers = workers
         self._guard = threading.Lock()
         self._jobs: dict[str, _Job] = {}
@@ -108,7 +108,7 @@ class Jobs:
             UserError: too many runs wait already.
         """
         asked = request if isinstance(request, RunRequest) else RunRequest.of(request)
-        asked.check(self._allowed)
+        asked.check(self.allowed)
         self._store.evict(time.time())
         with self._guard:
             self._check_room(owner)
@@ -189,7 +189,7 @@ class Jobs:
         self._store.evict(time.time())
 
     def _start(self, folder: Path) -> subprocess.Popen[bytes]:
-        arguments = [str(folder), str(self._uploads.root) if self._uploads else "", *self._allowed]
+        arguments = [str(folder), str(self._uploads.root) if self._uploads else "", *self.allowed]
         with open(folder / LOG, "wb") as log:
             return start("dashboard.runs.worker", arguments, self._limits, folder=folder, log=log)
 

@@ -17,6 +17,7 @@ from simulator.models import model_names
 from simulator.run import check_load
 from simulator.setup import Setup
 from simulator.slo import Figure
+from traces.metrics import check_slo
 
 from .workload_spec import NEVER_WRONG, check_spec, number_field, text_field, whole_field
 
@@ -47,6 +48,7 @@ class RunRequest:
         explain: also say what bounds the run and simulate the next knob (`simulator.explain`).
         grid: of a sweep: name -> values, as for `simulator.sweep.sweep`.
         latency: of a sweep: the figure that its Pareto front sets against throughput.
+        slo: of a sweep: limits that each request must meet for its goodput, as for `Trace.summary`; None: none.
     """
 
     workload: Mapping[str, Any]
@@ -60,6 +62,7 @@ class RunRequest:
     explain: bool = False
     grid: Mapping[str, Any] = field(default_factory=dict)
     latency: str = "e2e_p99"
+    slo: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -114,6 +117,7 @@ class RunRequest:
         if self.kind == "sweep":
             checked_grid(self.grid, allowed)
             Figure(self.latency)
+            check_slo(self.slo or {})
 
 
 def checked_settings(settings: Mapping[str, Any], allowed: Collection[str] = ()) -> Setup:

@@ -102,6 +102,7 @@ def _sweep(folder: Path, request: RunRequest, uploads: StoredUploads | None) -> 
         think_s=request.think_s,
         seed=request.seed,
         skip_bad=request.skip_bad,
+        slo=request.slo,
         jobs=1,
         on_plan=lambda total, known: done.begin(total),
         on_run=done.advance,

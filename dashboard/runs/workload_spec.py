@@ -136,14 +136,14 @@ def _generate(spec: Mapping[str, Any], uploads: UploadedWorkloads | None, seed: 
     return generator.workload(requests, seed=seed)
 
 
-def _generate_defaults() -> dict[str, Any]:
+def generate_defaults() -> dict[str, Any]:
     """What the command line takes where nothing is given."""
     options = [option for option in generate_command.params if isinstance(option, click.Option)]
     names = ("requests", "arrivals", "prompt", "output", "max_tokens")
     return {str(option.name): option.default for option in options if option.name in names}
 
 
-_GENERATE = _generate_defaults()
+_GENERATE = generate_defaults()
 
 
 def _lengths(text: str, what: str) -> Lengths:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import plotly.graph_objects as go
 import pytest
 
 from dashboard.look import DARK, LIGHT
 from dashboard.runs.workload_spec import workload_of
-from dashboard.tour.links import what_if_link
 from dashboard.tour.picture import counter, picture, words
 from dashboard.tour.stops import STOPS, film
-from scheduler.config import SchedulerConfig
-from simulator.setup import Setup
+from dashboard.what_if.check import faults_of
+from dashboard.what_if.query import parse
 
 NAIVE, SEATS, PADDED, RAGGED, CHUNKED = range(5)
 ALL = range(len(STOPS))
@@ -131,19 +129,10 @@ def test_pads_stand_at_the_left_of_short_prompts() -> None:
 def test_the_link_carries_the_stop_s_workload_and_settings_that_what_if_accepts(number: int) -> None:
     address = urlsplit(STOPS[number].link())
     assert address.path == "/what-if"
-    fields = {name: values[0] for name, values in parse_qs(address.query).items()}
-    workload = workload_of(json.loads(fields["workload"]))
-    assert workload.prompt_tokens.tolist() == list(STOPS[number].requests.prompt_tokens)
-    for variant in "AB":
-        given = {name.removeprefix(f"{variant}."): text for name, text in fields.items() if name.startswith(variant)}
-        assert given["policy"] in ("static", "slots", "chunked", "orca")
-        assert all(name == "cost" or hasattr(SchedulerConfig, name) for name in given)
-        Setup.of({**STOPS[number].settings, "num_blocks": 64, "cost": given["cost"]}).build()
-
-
-def test_a_link_is_percent_encoded_json_and_dotted_settings() -> None:
-    link = what_if_link({"kind": "preset", "name": "default"}, {"A": {"policy": "static"}, "B": {"policy": "chunked"}})
-    assert link == (
-        "/what-if?workload=%7B%22kind%22%3A%22preset%22%2C%22name%22%3A%22default%22%7D"
-        "&A.policy=static&B.policy=chunked"
-    )
+    form = parse(address.query)
+    assert workload_of(form.workload).prompt_tokens.tolist() == list(STOPS[number].requests.prompt_tokens)
+    assert faults_of(form) == [None, None]
+    for request, settings in zip(form.requests(), (STOPS[number].settings, STOPS[number].other), strict=True):
+        given = request["settings"]
+        assert {name: given[name] for name in settings} == dict(settings)
+        assert given["cost"] == "linear:step_s=1"

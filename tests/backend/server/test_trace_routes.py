@@ -59,7 +59,7 @@ def test_the_overview_holds_meta_counts_and_requests(traced: Running) -> None:
 
 def test_pages_of_requests_and_spans_follow_each_other(traced: Running) -> None:
     with traced.http() as client:
-        for table in ("requests", "spans"):
+        for table in ("gaps", "requests", "spans"):
             whole = client.get(f"/trace/{table}").json()
             assert whole["next"] == whole["total"] == len(whole["rows"])
             page = client.get(f"/trace/{table}", params={"from": 1, "limit": 1}).json()
@@ -68,6 +68,33 @@ def test_pages_of_requests_and_spans_follow_each_other(traced: Running) -> None:
             beyond = client.get(f"/trace/{table}", params={"from": 10**6}).json()
             assert beyond["rows"] == []
     assert {row["kind"] for row in whole["rows"]} >= {"queued", "prefill", "decode"}
+
+
+def test_news_are_the_pages_of_all_tables_at_once(traced: Running) -> None:
+    with traced.http() as client:
+        starts = {"gaps": 3, "requests": 0, "spans": 1}
+        told = client.get("/trace/news", params={**starts, "limit": 5}).json()
+        for table, start in starts.items():
+            page = client.get(f"/trace/{table}", params={"from": start, "limit": 5}).json()
+            assert {"run_id": told["run_id"], **told["tables"][table]} == page
+        assert told["steps"] == client.get("/trace").json()["rows"]["steps"]
+
+
+def test_every_answer_names_the_run_and_two_servers_never_share_one(traced: Running, server: Running) -> None:
+    paths = ("/trace", "/trace/requests", "/trace/spans", "/trace/gaps")
+    with traced.http() as one, server.http() as other:
+        names = {one.get(path).json()["run_id"] for path in paths}
+        others = {other.get(path).json()["run_id"] for path in paths}
+    assert len(names) == len(others) == 1
+    assert names != others
+
+
+def test_gaps_are_those_on_disk(traced: Running) -> None:
+    with traced.http() as client:
+        told = client.get("/trace/gaps").json()["rows"]
+    recorded = Trace.open(traced.engine.trace_path).gaps
+    assert [row["gap_s"] for row in told] == recorded["gap_s"].tolist()
+    assert sum(row["count"] for row in told) >= 19
 
 
 def test_steps_are_those_on_disk_with_all_columns(traced: Running) -> None:

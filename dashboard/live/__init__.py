@@ -1,0 +1,1 @@
+"""Live: following a running engine over HTTP, what a foreign server's metrics tell, load, and a demonstration."""
