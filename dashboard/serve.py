@@ -60,6 +60,8 @@ def services_of(settings: Settings) -> Iterator[Services]:
     Raises:
         UserError: a trace that is none, or a folder for runs that cannot be had.
     """
+    import pyarrow.parquet  # noqa: F401  # takes half a second: better before the first visit than in it
+
     from .live.feeds import Feeds
     from .runs.jobs import Jobs
     from .runs.store import RunStore

@@ -53,14 +53,15 @@ class Diagnosis:
     evidence: dict[str, Any]
 
 
-def diagnose(trace: Trace, cost_model: CostModel | None) -> Diagnosis:
+def diagnose(trace: Trace, cost_model: CostModel | None, record: Mapping[str, Any] | None = None) -> Diagnosis:
     """Name what bounds a run.
 
     Args:
         trace: the run.
         cost_model: prices its steps again; None (a measured run): device and host time stay whole.
+        record: the run's record, where it is known already.
     """
-    record = record_of(trace)
+    record = record_of(trace) if record is None else record
     evidence = {
         "record": record,
         **_queue_shares(trace, record),

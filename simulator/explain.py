@@ -142,18 +142,19 @@ def explain(
     return explain_case(case, on_run)
 
 
-def describe(trace: Trace, cost_model: CostModel | None = None) -> Description:
+def describe(trace: Trace, cost_model: CostModel | None = None, record: Mapping[str, Any] | None = None) -> Description:
     """Say what bounds a run, simulated or measured, from its trace alone; nothing is simulated.
 
     Args:
         trace: the run.
         cost_model: prices its steps again; None: device and host time stay whole, as for a measured run.
+        record: the run's record, where it is known already.
 
     Raises:
         InputError: the trace holds no steps.
     """
     _check_steps(trace)
-    found = diagnose(trace, cost_model)
+    found = diagnose(trace, cost_model, record)
     return Description(_paragraph(found), found.bound, found.evidence)
 
 

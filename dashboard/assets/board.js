@@ -1,12 +1,14 @@
 // The board in the browser: one cursor and one zoom over all panels, keys, playing, and asking only for what is seen.
 (function () {
   const NARROW_PX = 700;
+  const LEAST_SPAN = 1e-6; // as in board/gestures.py
   const state = {
     view: {}, cursor: {}, theme: "light", tick: 0, // what the server last said
     x: null, // where the cursor stands, in x
     playing: false, speed: 1, last: 0, posted: 0, // playing
     count: 0, // gestures made: each is new to Dash
   };
+  const digits = (x) => String(Number(x.toPrecision(9))); // as View writes it
   const setProps = (id, props) => window.dash_clientside.set_props(id, props);
   const plots = () => Array.from(document.querySelectorAll(".plot.shares-x .js-plotly-plot"));
   const there = () => document.getElementById("board") !== null;
@@ -30,6 +32,14 @@
     setProps({ type: "panel-ask", key: card.dataset.key }, { data });
   }
   const seen = new Set();
+  // Parts further down that take long to make: each has a store, told once when a reader comes near.
+  const lazy = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      if (!entry.isIntersecting) continue;
+      lazy.unobserve(entry.target);
+      setProps(entry.target.dataset.store, { data: 1 });
+    }
+  });
   const watcher = new IntersectionObserver(
     (entries) => {
       for (const entry of entries) {
@@ -39,6 +49,10 @@
     { rootMargin: "300px" },
   );
   function watchCards() {
+    for (const part of document.querySelectorAll(".lazy:not([data-watched])")) {
+      part.dataset.watched = "yes";
+      lazy.observe(part);
+    }
     for (const card of document.querySelectorAll(".card[data-key]")) {
       if (card.dataset.watched) continue;
       card.dataset.watched = "yes";
@@ -86,10 +100,10 @@
     plot.dataset.attached = "yes";
     plot.on("plotly_relayout", (change) => {
       const from = change["xaxis.range[0]"], to = change["xaxis.range[1]"];
-      if (from !== undefined && to !== undefined) gesture({ kind: "zoom", from: Number(from), to: Number(to) });
-      else if (change["xaxis.autorange"]) gesture({ kind: "whole" });
+      if (from !== undefined && to !== undefined) zoom(Number(from), Number(to));
+      else if (change["xaxis.autorange"]) whole();
     });
-    plot.on("plotly_doubleclick", () => gesture({ kind: "whole" }));
+    plot.on("plotly_doubleclick", whole);
     plot.on("plotly_afterplot", () => { place(plot, "cursor-line", state.x); legend(plot); });
     plot.addEventListener("pointerdown", (event) => {
       down = event.target.closest(".modebar, .legend") ? null : { plot, x: event.clientX, y: event.clientY };
@@ -105,6 +119,18 @@
     down = null;
     if (x !== null) { show(x); gesture({ kind: "cursor", x }); }
   }, true);
+  // Where a zoom leads is known here: the panels need not wait for the server to say so. The gesture still tells it.
+  function zoom(from, to) {
+    if (!(to - from >= LEAST_SPAN)) return;
+    const { window: following, ...view } = state.view;
+    setProps("board-view", { data: { ...view, from: digits(from), to: digits(to) } });
+    gesture({ kind: "zoom", from, to });
+  }
+  function whole() {
+    const { window: following, from, to, ...view } = state.view;
+    setProps("board-view", { data: view });
+    gesture({ kind: "whole" });
+  }
   function show(x) {
     state.x = x;
     placeAll("cursor-line", x);

@@ -107,9 +107,9 @@ def register(app: Dash, services: Services) -> None:
         State("live-url", "value"),
         prevent_initial_call=True,
     )(partial(_attach, services))
-    app.callback(
-        Output("live-state", "children"), Input("live-tick", "n_intervals"), State("live-source", "data")
-    )(partial(_state, services))
+    app.callback(Output("live-state", "children"), Input("live-tick", "n_intervals"), State("live-source", "data"))(
+        partial(_state, services)
+    )
     app.callback(  # its outputs are there only with a board: Dash wants all outputs of a callback, or none
         Output("board-view", "data", allow_duplicate=True),
         Output("board-tick", "data", allow_duplicate=True),

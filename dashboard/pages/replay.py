@@ -16,7 +16,7 @@ from dashboard.data.run import Run
 from dashboard.look import MOST_RUNS
 from dashboard.owner import current_owner
 from dashboard.panels import PANELS
-from dashboard.parts.aria import aria
+from dashboard.parts.aria import aria, data
 from dashboard.parts.diagnosis import diagnosis
 from dashboard.parts.request_table import register as register_requests
 from dashboard.parts.request_table import request_table
@@ -60,8 +60,10 @@ def layout(services: Services, **query: Any) -> Any:
                     _card("What bounds each run", "In words, with the evidence.", html.Div(id="replay-diagnosis")),
                     _card("Requests", "Filter, sort, pick one.", request_table("replay", _known(services, view))),
                 ],
-                className="cards one-column",
+                className="cards one-column lazy",
+                **data(store="replay-seen"),
             ),
+            dcc.Store(id="replay-seen"),
         ],
         gap="md",
     )  # fmt: skip
@@ -107,7 +109,7 @@ def register(app: Dash, services: Services) -> None:
         Output("replay-summary", "children"),
         Output("replay-diagnosis", "children"),
         Input("replay-runs", "value"),
-        Input("theme", "data"),
+        Input("replay-seen", "data"),
     )(partial(_told, services))
 
 
@@ -139,12 +141,12 @@ def decoded(contents: str) -> bytes:
         raise UserError("the upload did not arrive whole; send it again") from None
 
 
-def _told(services: Services, keys: list[str], theme: str) -> tuple[Any, Any]:
-    """The figures of the runs side by side, and what bounds each, in words."""
-    if not keys:
-        return None, None
+def _told(services: Services, keys: list[str], seen: Any) -> tuple[Any, Any]:
+    """The figures of the runs side by side, and what bounds each, in words; once a reader comes that far."""
+    if not keys or not seen:
+        return no_update, no_update
     try:
-        scene = scene_of(services, {"run": ",".join(keys)}, None, theme)
+        scene = scene_of(services, {"run": ",".join(keys)}, None, None)
         return summary(scene), dmc.Stack([diagnosis(run) for run in scene.runs], gap="md")
     except UserError:
         return None, None  # the board says what is wrong with a run

@@ -26,7 +26,7 @@ from .latency import rows_of_gaps
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-MOST_POINTS = 1500
+MOST_POINTS = 600
 """Points over all runs; the largest and smallest of each part of x stay."""
 TOLD = 5
 """The largest that are marked and told in words."""

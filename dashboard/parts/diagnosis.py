@@ -12,6 +12,7 @@ from dashboard.data.requests import once
 from dashboard.data.run import Run
 from dashboard.numbers import digits, percent
 from dashboard.panels.pricing import pricing_of
+from dashboard.parts.summary import record_for
 from scheduler.errors import InputError
 from simulator.bounds import BOUNDS, priced
 from simulator.explain import Description, describe
@@ -65,7 +66,7 @@ def _describe(run: Run) -> Description | str:
         return "A live run is diagnosed when it has ended."
     cost_model = pricing_of(run).model if run.source == "simulated" else None
     try:
-        return describe(run.trace, cost_model)
+        return describe(run.trace, cost_model, record_for(run))
     except InputError:
         return "This run holds no steps: there is nothing to diagnose."
 

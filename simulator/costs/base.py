@@ -20,6 +20,7 @@ ENTRY_POINTS = "batchscope.cost_models"
 """Entry point group in which a package offers cost models: name -> class."""
 BUILT_IN: dict[str, str] = {
     "linear": "simulator.costs.linear:LinearCost",
+    "profile": "simulator.costs.profile:ProfileCost",
     "recorded": "simulator.costs.recorded:RecordedCost",
     "roofline": "simulator.costs.roofline:RooflineCost",
 }
@@ -145,7 +146,7 @@ def make_cost_model(
     """A cost model by name.
 
     Args:
-        name: ``linear``, ``recorded``, ``roofline``, a name offered under the entry point `ENTRY_POINTS`, or
+        name: ``linear``, ``profile``, ``recorded``, ``roofline``, a name offered under the entry point `ENTRY_POINTS`, or
             ``module:Class``; options may follow it, as in ``linear:step_s=0.01,token_s=2e-5``.
         model: sheet, or name or path of one (see `simulator.models.get_model`).
         hardware: sheet, or name of one.

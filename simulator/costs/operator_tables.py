@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from .attention_grid import AttentionGrid
 Floats = npt.NDArray[np.float64]
 
 DENSE, SEQUENCES, ATTENTION = "profile_dense.csv", "profile_per_sequence.csv", "profile_attention.csv"
-META = "profile_meta.yaml"
+META, SERVER = "profile_meta.yaml", "meta.json"
 LAYER_CALLS = {
     "layernorm": 2, "qkv_proj": 1, "qk_norm": 1, "rotary_emb": 1, "o_proj": 1, "gate_up_proj": 1, "act_fn": 1,
     "down_proj": 1,
@@ -61,12 +62,14 @@ class OperatorTables:
     Attributes:
         path: where it was read from.
         device, model: as the profile names them; None where it does not.
-        capability: CUDA compute capability, as 8.9; None where the profile does not tell.
+        capability: CUDA compute capability, as 8.9; None where nothing tells it.
         layer: seconds of one layer, less attention, by tokens.
         step: seconds of what a step does once, by tokens.
         sequences: seconds of LM head and sampler by sequences; None: not measured.
         attention: of one layer; None: not measured.
         heads: ``(query heads, KV heads)`` of the model, where the table has them (Vidur's); else None.
+        captured: row counts for which the server whose description lies beside the tables captured graphs.
+        longest: its ``max_model_len``; None: no such description.
     """
 
     path: Path
@@ -78,6 +81,8 @@ class OperatorTables:
     sequences: Curve | None
     attention: AttentionGrid | None
     heads: tuple[int, int] | None = None
+    captured: tuple[int, ...] = ()
+    longest: int | None = None
 
 
 def read_tables(path: str | Path, tensor_parallel: int = 1) -> OperatorTables:
@@ -111,6 +116,7 @@ def _read_folder(folder: Path, tensor_parallel: int) -> OperatorTables:
     degrees = meta.get("tp_degrees", [1])
     if degrees != [tensor_parallel]:
         raise ConfigError(f"tensor_parallel is {tensor_parallel}; {folder} was profiled at {degrees}")
+    server = read_server(folder / SERVER) if (folder / SERVER).exists() else {}
     dense = _long_table(folder / DENSE, "tokens", (*LAYER_CALLS, *STEP_CALLS), NEEDED)
     at = next(iter(dense.values()))[0]
     layer = {name: LAYER_CALLS[name] * seconds for name, (_, seconds) in dense.items() if name in LAYER_CALLS}
@@ -121,11 +127,13 @@ def _read_folder(folder: Path, tensor_parallel: int) -> OperatorTables:
         path=folder,
         device=meta.get("gpu"),
         model=meta.get("model"),
-        capability=_capability(meta),
+        capability=_capability(server),
         layer=Curve(at, layer),
         step=Curve(at, step),
         sequences=Curve(heads, {name: seconds for name, (_, seconds) in sequences.items()}),
         attention=_attention(folder / ATTENTION),
+        captured=_captured(server),
+        longest=_entry(server, "engine_kwargs", "max_model_len"),
     )
 
 
@@ -164,9 +172,34 @@ def _read_meta(path: Path) -> dict[str, Any]:
     return meta
 
 
-def _capability(meta: Mapping[str, Any]) -> float | None:
-    given = meta.get("capability")
-    return float(given) if isinstance(given, int | float | str) else None
+def read_server(path: Path) -> dict[str, Any]:
+    """The description of a served run, a JSON object; raises InputError."""
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", path=path) from error
+    except ValueError as error:
+        raise InputError("is not JSON; expected the description of a served run", path=path) from error
+    if not isinstance(meta, dict):
+        raise InputError("is no JSON object; expected the description of a served run", path=path)
+    return meta
+
+
+def _entry(meta: Mapping[str, Any], *names: str) -> Any:
+    """What stands under a path of names; None where one is missing."""
+    found: Any = meta
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def _capability(server: Mapping[str, Any]) -> float | None:
+    given = _entry(server, "hardware", "device_capability")
+    return None if given is None else float(given)
+
+
+def _captured(server: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(_entry(server, "resolved_config", "compilation_config", "cudagraph_capture_sizes") or ())
 
 
 def _long_table(
