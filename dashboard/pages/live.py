@@ -67,7 +67,7 @@ def _source(services: Services, url: str, query: Mapping[str, Any]) -> Any:
     if isinstance(feed, MetricsFeed):
         return html.Div(id="live-metrics")
     key = live_key(feed.url)
-    services.catalog.add_live(key, Recent(feed.snapshot))
+    services.catalog.add_live(key, Recent(partial(_snapshot, services, feed.url)))
     view = View.of_query({**query, "run": key})
     following = view.start is None and view.end is None
     controls = [
@@ -77,6 +77,12 @@ def _source(services: Services, url: str, query: Mapping[str, Any]) -> Any:
                    **aria(label="How much to show")),
     ]  # fmt: skip
     return [dcc.Store(id="live-following", data=following), board(view, PANELS, transport=False, extra=controls)]
+
+
+def _snapshot(services: Services, url: str) -> LiveRun | None:
+    """What is held of a source now; its feed may be another one than when the page was opened."""
+    feed = services.feeds.get(url)
+    return feed.snapshot() if isinstance(feed, EngineFeed) else None
 
 
 def _span_of(query: Mapping[str, Any]) -> str:
@@ -150,11 +156,16 @@ def _feed(services: Services, url: str) -> EngineFeed | MetricsFeed:
 
 
 def _state(services: Services, ticks: int | None, url: str) -> Any:
-    feed = _open_feed(services, url)
-    if feed is None:
+    if not url:
         return no_update
-    run = feed.snapshot() if isinstance(feed, EngineFeed) else None
-    return state_line(feed.state, "" if run is None else run_line(run))
+    try:
+        feed = _feed(services, url)  # opened anew where nobody looked for so long that it was closed
+    except UserError as error:
+        return state_line(FeedState("gone", str(error)), "")
+    if isinstance(feed, MetricsFeed):
+        return state_line(feed.state, "")
+    run = feed.snapshot()
+    return state_line(feed.state, "" if run is None else run_line(run, feed.counts()["lost"]))
 
 
 def _tick(
@@ -221,8 +232,8 @@ def state_line(state: FeedState, more: str) -> Any:
     return [html.Span(words[state.kind], className=f"badge state-{state.kind}"), html.Span(text)]
 
 
-def run_line(run: LiveRun) -> str:
-    """What a live run is, how far it is, and what is missing of it."""
+def run_line(run: LiveRun, lost: int = 0) -> str:
+    """What a live run is, how far it is, and how many of its steps were never held."""
     steps = run.column("steps", "t_end_s")
     per_s = _steps_per_s(run)
     parts = [
@@ -231,9 +242,8 @@ def run_line(run: LiveRun) -> str:
         f"step {run.last_step:,}" + (f" at {per_s:,.0f} a second" if per_s else ""),
         f"{len(steps):,} steps held" + (f" (from {run.first_step:,})" if run.first_step else ""),
     ]
-    if run.gaps_in_feed:
-        missing = sum(len(gap) for gap in run.gaps_in_feed)
-        parts.append(f"{missing:,} steps missing in {len(run.gaps_in_feed)} gaps")
+    if lost:
+        parts.append(f"{lost:,} steps missed: the engine was too far ahead")
     return " · ".join(parts)
 
 

@@ -176,8 +176,8 @@ def change(value: float, base: float, *, points: bool = False) -> str:
         return f"{value - base:+,.4g}".replace("-", "−")
     ratio = value / base
     if ratio >= FACTOR:
-        return f"{digits(ratio, 2)}× as much"
+        return f"× {digits(ratio, 2)}"
     if 0 < ratio <= 1 / FACTOR:
-        return f"{digits(1 / ratio, 2)}× less"
+        return f"÷ {digits(1 / ratio, 2)}"
     rise = 100 * (ratio - 1)
     return f"{rise:+.{1 if abs(round(rise, 6)) < 10 else 0}f}%".replace("-", "−")

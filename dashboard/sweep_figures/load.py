@@ -120,16 +120,19 @@ def words(result: Mapping[str, Any], limits: Limits) -> str:
     seeds = len(result["grid"].get("seed", ()))
     worst = f" Of {seeds} seeds the worst is shown." if seeds > 1 else ""
     names = f" of {', '.join(varied(result))}" if varied(result) else ""
-    return f"Knee{names}, {how}: {'; '.join(said)}.{worst}{more}"
+    return f"Knee{names}, {how}: {'; '.join(said)}.{_goodput(result)}{worst}{more}"
+
+
+def _goodput(result: Mapping[str, Any]) -> str:
+    """What the upper axis counts, where that is goodput."""
+    limits = result.get("slo") or {}
+    kept = ", ".join(f"{name.removesuffix('_s').upper()} ≤ {seconds(limit)}" for name, limit in limits.items())
+    return f" Goodput counts requests with {kept}." if kept else ""
 
 
 def served_title(result: Mapping[str, Any]) -> str:
     """What the upper axis shows."""
-    limits = result.get("slo")
-    if not limits:
-        return "requests/s served"
-    kept = ", ".join(f"{name.removesuffix('_s').upper()} ≤ {seconds(limit)}" for name, limit in limits.items())
-    return f"requests/s with {kept}"
+    return "goodput, requests/s" if result.get("slo") else "requests/s served"
 
 
 def bend(loads: Sequence[float], latencies_s: Sequence[float | None]) -> int | None:
