@@ -278,7 +278,8 @@ def _run(point: _Point) -> dict[str, Any]:
     load = make_load(point.workload, concurrency=point.concurrency, think_s=point.think_s)
     meta = {"load": {"concurrency": point.concurrency, "think_s": point.think_s}}
     try:
-        return {"error": None, "record": run_record(point.setup.build(), point.workload, load, slo=point.slo, meta=meta)}
+        record = run_record(point.setup.build(), point.workload, load, slo=point.slo, meta=meta)
+        return {"error": None, "record": record}
     except CANNOT_RUN as error:
         return {"error": str(error), "record": None}
 

@@ -10,7 +10,8 @@ import pytest
 
 os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton: kernels run without a GPU
 
-hypothesis.settings.register_profile("untimed", deadline=None)  # how long an example takes says little on a busy machine
+# how long an example takes says little on a busy machine
+hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 ROOT = Path(__file__).resolve().parent.parent
