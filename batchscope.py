@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("backend.cli_serve:serve", "The real engine behind an OpenAI-compatible HTTP server."),
     "model": ("backend.cli_model:model", "Fetch a model, or show one's facts."),
     "rerun": ("simulator.cli:rerun", "Simulate a recorded run and compare every decision."),
+    "validate": ("simulator.cli_validate:validate", "Simulate a recorded run and show every error."),
     "dashboard": ("dashboard.cli:dashboard", "What-if, live and replay in the browser."),
     "live": ("dashboard.cli:live", "Engine, clients and dashboard in one, with the embedded model."),
     "report": ("dashboard.cli_report:report", "Runs as one HTML file that opens from disk."),

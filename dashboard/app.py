@@ -61,6 +61,8 @@ def create_app(services: Services) -> Dash:
             layout=partial(_page, page, services),
         )  # fmt: skip
         page.register(app, services)
+    nowhere = html.Main(["There is no such page. ", dcc.Link("Start", href="/")], className="page")
+    dash.register_page("not_found_404", layout=nowhere)
     app.layout = _shell([(page.TITLE, page.PATH) for page in PAGES])
     board.register(app, services)
     _shell_callbacks(app)

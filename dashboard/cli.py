@@ -90,13 +90,17 @@ def _run(settings: Any, host: str, port: int, as_json: bool, *, path: str) -> No
 
     from .serve import serve, services_of
 
-    with bind(host, port) as listener, services_of(settings) as services:
+    with bind(host, port) as listener, services_of(settings, _warn) as services:
         _warn_if_open(listener)
         from .app import create_app
 
         app = create_app(services)
         _say_ready(listener, path, as_json)
         serve(app, listener)
+
+
+def _warn(sentence: str) -> None:
+    click.echo(f"left out: {sentence}", err=True)
 
 
 def _warn_if_open(listener: socket.socket) -> None:

@@ -16,6 +16,7 @@ from plotly.offline import get_plotlyjs
 
 from scheduler.errors import ConfigError, unknown_name
 from traces.atomic import atomic_path
+from traces.sound import open_checked
 
 from .data.run import Run, TraceRun
 from .look import DARK, FONT, LIGHT, MOST_RUNS, RUN_NAMES, look_named
@@ -26,7 +27,6 @@ from .parts.summary import notes, record_for, summary
 from .report_page.facts import facts
 from .report_page.markup import markup
 from .report_page.slowest import HEADS, slowest
-from .runs.hostile import open_checked
 from .scene import Scene
 from .view import View
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -54,8 +54,12 @@ def default_runs_dir() -> Path:
 
 
 @contextlib.contextmanager
-def services_of(settings: Settings) -> Iterator[Services]:
+def services_of(settings: Settings, warn: Callable[[str], None] = lambda sentence: None) -> Iterator[Services]:
     """Everything behind the pages; its workers and feeds end with the context.
+
+    Args:
+        settings: what it is told.
+        warn: told of each trace that is left out.
 
     Raises:
         UserError: a trace that is none, or a folder for runs that cannot be had.
@@ -68,7 +72,7 @@ def services_of(settings: Settings) -> Iterator[Services]:
     from .runs.uploads import Uploads
     from .what_if.resolver import resolver
 
-    folders = {**given_traces(settings.traces), **sample_traces()}
+    folders = {**given_traces(settings.traces, warn), **sample_traces()}
     age_s, size = settings.max_age_days * 86400, int(settings.max_gib * 2**30)
     with contextlib.ExitStack() as stack:
         store = RunStore(settings.runs_dir / "runs", max_age_s=age_s, max_bytes=size)

@@ -38,12 +38,12 @@ class View:
     @classmethod
     def of_query(cls, query: Mapping[str, Any]) -> View:
         """From an address's fields. What makes no sense there is left at its default: links get cut and mistyped."""
-        runs = tuple(key[:MOST_KEY] for key in str(query.get("run") or "").split(",") if key)[:MOST_RUNS]
+        keys = [key[:MOST_KEY] for key in str(query.get("run") or "").split(",") if key]
         start, end = _number(query.get("from")), _number(query.get("to"))
         if start is not None and end is not None and start >= end:
             start = end = None
         return cls(
-            runs=tuple(dict.fromkeys(runs)),
+            runs=tuple(dict.fromkeys(keys))[:MOST_RUNS],
             axis=cast(Axis, _one_of(query.get("x"), ("time", "step"))),
             start=start,
             end=end,

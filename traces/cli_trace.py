@@ -61,8 +61,10 @@ def export(path: str, kind: str, out: str, as_json: bool, seed: int) -> None:
 def check(ctx: click.Context, path: str, as_json: bool, out: str | None, seed: int) -> None:
     """Check the laws every trace must keep; exits with 1 where one is broken."""
     from .check import check as check_trace
+    from .sound import check_types
 
     opened = _open(path)
+    check_types(opened)
     violations, counts = check_trace(opened)
     result = {
         "path": path,

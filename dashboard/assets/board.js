@@ -106,6 +106,7 @@
     plot.on("plotly_doubleclick", whole);
     plot.on("plotly_afterplot", () => { place(plot, "cursor-line", state.x); legend(plot); });
     plot.addEventListener("pointerdown", (event) => {
+      if (document.activeElement !== document.body) document.activeElement.blur(); // keys go to the board from now on
       down = event.target.closest(".modebar, .legend") ? null : { plot, x: event.clientX, y: event.clientY };
     }, true);
     plot.addEventListener("mousemove", (event) => placeAll("hover-line", xUnder(plot, event)));
@@ -233,9 +234,11 @@
   // ---- keys --------------------------------------------------------------------------------------------------------
 
   function changeSpeed(by) {
+    if (!document.getElementById("board-speed")) return; // a live page has no speed
     const values = [0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 100];
     const at = Math.max(0, values.indexOf(state.speed));
     const speed = values[Math.min(values.length - 1, Math.max(0, at + by))];
+    state.speed = speed; // at once: a second press may come before Dash tells of the first
     setProps("board-speed", { value: String(speed) });
   }
   const typing = (target) => target.closest && target.closest("input, textarea, select, [contenteditable], [role=dialog] *");

@@ -130,8 +130,8 @@ def _drawn(services: Services, ask: Mapping[str, Any], ident: Mapping[str, str])
     panel = PANELS[ident["key"]]
     try:
         scene = scene_of(services, ask.get("view") or {}, ask.get("cursor"), ask.get("theme"))
-    except UserError as error:
-        return no_update, str(error)
+    except UserError:
+        return no_update, ""  # said once, above the panels
     try:
         return fitted(panel.draw(scene), narrow=bool(ask.get("narrow"))), panel.words(scene)
     except Exception:  # a trace may hold anything; one panel that fails on it must not take the others along

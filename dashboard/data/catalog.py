@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dashboard.runs.hostile import open_checked
 from scheduler.errors import InputError, UserError
+from traces.sound import open_checked
 from traces.trace import Trace
 
 from .run import Run, TraceRun
@@ -30,11 +30,13 @@ class Entry:
         key: its name in addresses.
         name: what people call it.
         group: the heading it is listed under.
+        source: ``simulated`` or ``measured``.
     """
 
     key: str
     name: str
     group: str
+    source: str
 
 
 Resolver = Callable[[str], tuple[Path, str] | None]
@@ -60,13 +62,6 @@ class Catalog:
     def entries(self) -> list[Entry]:
         """The runs that everybody sees, in order."""
         return [entry for _, entry in self._folders.values()]
-
-    def name_of(self, key: str) -> str:
-        """What people call a run; its key where it cannot be had."""
-        try:
-            return self.run(key).name
-        except UserError:
-            return key
 
     def add_live(self, key: str, snapshot: Callable[[], Run]) -> None:
         """Let a key stand for what a live source holds at the moment it is asked."""
@@ -117,11 +112,17 @@ def _has_moved_on(run: TraceRun) -> bool:
     return run.status == "running"
 
 
-def given_traces(paths: Iterable[Path]) -> dict[str, tuple[Path, Entry]]:
+def given_traces(
+    paths: Iterable[Path], warn: Callable[[str], None] = lambda sentence: None
+) -> dict[str, tuple[Path, Entry]]:
     """Keys of traces given as folders ``NAME.trace``, or as folders that hold some.
 
+    Args:
+        paths: the folders.
+        warn: told of each broken trace in a folder that holds some; it is left out.
+
     Raises:
-        InputError: a path is no trace and holds none.
+        InputError: a path is no trace and holds none, or is a broken one.
     """
     found: dict[str, tuple[Path, Entry]] = {}
     for path in paths:
@@ -129,9 +130,15 @@ def given_traces(paths: Iterable[Path]) -> dict[str, tuple[Path, Entry]]:
         if not traces:
             raise InputError("is no step trace and holds none (NAME.trace)", path=path)
         for trace in traces:
-            Trace.open(trace)  # one that cannot be read is refused before the dashboard starts
+            try:
+                opened = open_checked(trace)
+            except UserError as error:
+                if trace == path:
+                    raise
+                warn(str(error))
+                continue
             key = _key("given", trace.name.removesuffix(".trace"), found)
-            found[key] = trace, Entry(key, trace.name.removesuffix(".trace"), "Given traces")
+            found[key] = trace, Entry(key, trace.name.removesuffix(".trace"), "Given traces", opened.meta["source"])
     return found
 
 
@@ -139,7 +146,11 @@ def sample_traces() -> dict[str, tuple[Path, Entry]]:
     """Keys of the recordings that come with the program."""
     from traces.samples import sample_names, sample_path
 
-    return {f"sample-{name}": (sample_path(name), Entry(f"sample-{name}", name, "Samples")) for name in sample_names()}
+    paths = {name: sample_path(name) for name in sample_names()}
+    return {
+        f"sample-{name}": (path, Entry(f"sample-{name}", name, "Samples", Trace.open(path).meta["source"]))
+        for name, path in paths.items()
+    }
 
 
 def _key(kind: str, name: str, taken: Mapping[str, object]) -> str:

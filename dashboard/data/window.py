@@ -20,7 +20,7 @@ from .run import Run
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 MOST_PIECES = 480
-"""About one for two pixels of a wide figure."""
+"""About one for two pixels of a wide figure; steps as wide as a piece add at most two each."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Window:
         left, right = step_edges(run, view.axis)
         low = int(np.searchsorted(right, start, side="right"))
         high = max(low, int(np.searchsorted(left, end, side="left")))
-        starts = _pieces(left[low:high], start, end, most)
+        starts = _pieces(left[low:high], right[low:high], start, end, most)
         ends = np.append(starts, high - low)[1:] - 1
         return cls(run, view.axis, start, end, low, high, starts, left[low:high][starts], right[low:high][ends])
 
@@ -91,6 +91,30 @@ class Window:
     def mean(self, values: str | npt.NDArray[Any]) -> Floats:
         """Mean over the steps of each piece, ``(pieces,)``."""
         return self.total(values) / np.maximum(self.counts, 1)
+
+    def level(self, values: str | npt.NDArray[Any]) -> Floats:
+        """Mean over the width of each piece in x, ``(pieces,)``: over time, or over steps where x is steps.
+
+        For states, which last as long as their step; over its steps where a piece has no width.
+        """
+        if self.exact:
+            return self.mean(values)
+        array = self.values(values) if isinstance(values, str) else values
+        widths = self._widths
+        lasting = self.total(widths)
+        weighted = self.total(array * widths) / np.where(lasting > 0, lasting, 1.0)
+        return np.where(lasting > 0, weighted, self.mean(array))
+
+    @cached_property
+    def _widths(self) -> Floats:
+        left, right = step_edges(self.run, self.axis)
+        return np.asarray(right[self.low : self.high] - left[self.low : self.high], dtype=np.float64)
+
+    @property
+    def level_means(self) -> str:
+        """What `level` is, in words, with the grain; empty where each piece is a step."""
+        how = "mean over time" if self.axis == "time" else "mean of a step"
+        return "" if self.exact or not len(self) else f"{how}; {self.grain}"
 
     def most(self, values: str | npt.NDArray[Any]) -> Floats:
         """Largest of each piece, ``(pieces,)``."""
@@ -197,11 +221,16 @@ def row_of_step(run: Run, step: int) -> int | None:
     return max(0, int(np.searchsorted(steps, step, side="right")) - 1)
 
 
-def _pieces(left: Floats, start: float, end: float, most: int) -> Ints:
-    """First row of each piece: each step its own where there is room, else equal widths without the empty ones."""
+def _pieces(left: Floats, right: Floats, start: float, end: float, most: int) -> Ints:
+    """First row of each piece: each step its own where there is room, else equal widths without the empty ones.
+
+    A step as wide as a piece is one of its own: what it was must not be mixed with short steps beside it.
+    """
     if len(left) <= most:
         return np.arange(len(left))
-    edges = np.linspace(start, end, most, endpoint=False)
+    edges, width = np.linspace(start, end, most, endpoint=False, retstep=True)
     rows = np.searchsorted(left, edges, side="left")
     rows[0] = 0
+    wide = np.flatnonzero(right - left >= width)
+    rows = np.concatenate([rows, wide, wide + 1])
     return np.unique(rows[rows < len(left)]).astype(np.int64)

@@ -15,6 +15,7 @@ from dashboard.data.window import Window
 from dashboard.look import Figure, Look
 from dashboard.scene import Scene
 from simulator.bounds import SHAPE_COLUMNS, step_shapes
+from traces.run_table import count
 
 from .base import Panel
 from .frame import Frame, hover_head, piece_texts, stack, typed
@@ -41,7 +42,7 @@ _FREE = {"memory alone": " if arithmetic were free", "arithmetic alone": " if me
 
 @dataclass(frozen=True)
 class Priced:
-    """The dearest step of each piece of a window, priced again.
+    """The step of each piece of a window that comes nearest to the piece's mean, priced again.
 
     Attributes:
         window: the pieces.
@@ -72,13 +73,13 @@ class Priced:
 
 
 def priced(scene: Scene) -> list[Priced]:
-    """The dearest steps of each run in view."""
+    """A typical step of each piece of each run in view."""
     most = max(MOST_PRICED // max(1, len(scene.runs)), 1)
     return [_price(Window.of(run, scene.view, scene.span, most)) for run in scene.runs]
 
 
 def _price(window: Window) -> Priced:
-    rows = _dearest(window)
+    rows = _typical(window)
     device_s, host_s = (window.run.column("steps", name)[rows] for name in ("device_s", "host_s"))
     pricing = pricing_of(window.run)
     parts: dict[str, Floats] = {}
@@ -91,11 +92,12 @@ def _price(window: Window) -> Priced:
     return Priced(window, rows, device_s, host_s, parts, limits, pricing)
 
 
-def _dearest(window: Window) -> npt.NDArray[np.int64]:
-    """Row of the step with most device seconds in each piece, ``(pieces,)``."""
+def _typical(window: Window) -> npt.NDArray[np.int64]:
+    """Row of the step whose device seconds are nearest to the mean of its piece, ``(pieces,)``."""
     device_s = window.values("device_s")
+    off = np.abs(device_s - np.repeat(window.mean("device_s"), window.counts))
     bounds = [*window.starts.tolist(), window.num_steps]
-    found = [a + int(device_s[a:b].argmax()) for a, b in pairwise(bounds)]
+    found = [a + int(off[a:b].argmin()) for a, b in pairwise(bounds)]
     return np.asarray(found, dtype=np.int64) + window.low
 
 
@@ -112,7 +114,7 @@ def _parts(
 
 
 def draw(scene: Scene) -> Figure:
-    """Stacked parts of device time; with many steps those of the dearest step of each piece, and the mean as a line."""
+    """Stacked parts of device time; with many steps those of a typical one of each piece, the dearest as a line."""
     frame = Frame(scene, y="ms a step")
     for row, found in enumerate(priced(scene)):
         _fill(frame, row, found)
@@ -135,7 +137,8 @@ def _fill(frame: Frame, row: int, found: Priced) -> None:
         frame.add(row, type="scatter", mode="lines", name=name, x=typed(window.outline.x),
                   y=typed(window.outline.y(1000 * values)), hovertemplate=f"%{{y:,.4~g}} ms{free}",
                   line={"shape": "hv", **line})  # fmt: skip
-    grain = "" if window.exact or not len(window) else f"dearest of each {int(np.median(window.counts)):,} steps; "
+    most = int(window.counts.max(initial=0))
+    grain = "" if window.exact else f"the step nearest the mean of up to {most:,}; "
     frame.note(grain + found.note, row=row, right=True)
 
 
@@ -144,7 +147,7 @@ def _texts(found: Priced) -> list[str]:
     if found.window.exact:
         return [f"step {step:,}" for step in steps]
     pieces = piece_texts(found.window)
-    return [f"step {step:,}, the dearest of {piece}" for step, piece in zip(steps, pieces, strict=True)]
+    return [f"step {step:,}, nearest to the mean of {piece}" for step, piece in zip(steps, pieces, strict=True)]
 
 
 def _layers(found: Priced) -> dict[str, Floats]:
@@ -169,7 +172,7 @@ def _lines(found: Priced, look: Look) -> list[tuple[str, Floats, dict[str, Any]]
         how = "measured" if window.run.source != "simulated" else "simulated"
         lines.append((f"device, {how}", found.device_s, {"width": 1.5, "color": look.ink}))
     if not window.exact:
-        lines.append(("device, mean step", window.mean("device_s"), {"width": 1, "color": look.muted}))
+        lines.append(("device, dearest step", window.most("device_s"), {"width": 1, "color": look.muted}))
     host_s = window.most("host_s")
     if host_s.any():
         name = "host" if window.exact else "host, most of a step"
@@ -196,12 +199,15 @@ def _sentence(scene: Scene, index: int, found: Priced) -> str:
         f"(step {int(window.values('step')[worst]):,}), and {host_ms.mean():.3g} ms of host time."
     )
     layers = _layers(found)
-    whole = sum(values.sum() for values in layers.values())
+    counts = window.counts  # each priced step stands for the steps of its piece
+    whole = sum((values * counts).sum() for values in layers.values())
     if not whole:
         return f"{text} Parts are not known: {found.note}."
-    shares = ", ".join(f"{name} {values.sum() / whole:.0%}" for name, values in layers.items())
+    shares = ", ".join(f"{name} {(values * counts).sum() / whole:.0%}" for name, values in layers.items())
     bound = _bound(found)
-    return f"{text} Of the {len(found.rows):,} steps priced ({found.note}): {shares}.{bound}{_doubt(found)}"
+    typical = "" if window.exact else ", each standing for those around it"
+    told = count(len(found.rows), "step")
+    return f"{text} Of {told} priced{typical} ({found.note}): {shares}.{bound}{_doubt(found)}"
 
 
 def _bound(found: Priced) -> str:
@@ -217,7 +223,7 @@ def _doubt(found: Priced) -> str:
 
 
 def table(scene: Scene) -> pd.DataFrame:
-    """One row a step drawn (the dearest of each piece): recorded seconds, parts and roofs by the model, seconds."""
+    """One row a step drawn (a typical one of each piece): recorded seconds, parts and roofs by the model, seconds."""
     frames = [pd.DataFrame(columns=["run", "step", "device_s", "host_s", "priced_by"])]
     for index, found in enumerate(priced(scene)):
         columns = {

@@ -59,7 +59,7 @@ class Frame:
                 scene.look, domain=[max(0.0, top - row_height / inner), top], anchor="x", rangemode="tozero",
                 title={"text": y, "font": {"size": 11, "color": scene.look.muted}, "standoff": 6}, fixedrange=True,
             )  # fmt: skip
-            if len(scene.runs) > 1:
+            if scene.runs:
                 self.note(scene.label(row), row=row)
 
     def add(self, row: int, **trace: Any) -> None:
@@ -71,7 +71,7 @@ class Frame:
 
     def note(self, text: str, *, row: int = 0, right: bool = False) -> None:
         """A muted line above a run's axes, at the left or the right; behind the run's label where there is one."""
-        if right and len(self.scene.runs) > 1:
+        if right and self.scene.runs:
             self.layout["annotations"][row]["text"] += f" · {plain(text)}"  # labels come first, one for each row
             return
         top = self.layout[self._name("yaxis", row)]["domain"][1]

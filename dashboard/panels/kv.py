@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from dashboard.data.run import Run
 from dashboard.data.window import Window
 from dashboard.look import Figure
 from dashboard.scene import Scene
+from traces.metrics import step_weights
 
 from .base import Panel
 from .frame import Frame, hover_head, piece_texts, stack, typed
@@ -65,7 +67,7 @@ def block_size(run: Run) -> int | None:
 
 
 def draw(scene: Scene) -> Figure:
-    """Stacked blocks; with many steps the mean of each piece, and the most in use as a line."""
+    """Stacked blocks; with many steps the mean over each piece, and the most in use as a line."""
     frame = Frame(scene, y="KV blocks")
     for row, window in enumerate(scene.windows):
         _fill(frame, row, window)
@@ -77,7 +79,7 @@ def _fill(frame: Frame, row: int, window: Window) -> None:
     tail = Tail.of(window)
     unknown = f"tail not known: {tail.why}" if tail.why else ""
     hover_head(frame, row, window, _texts(window))
-    used, cached, total = (window.mean(name) for name in ("blocks_used", "blocks_cached", "blocks_total"))
+    used, cached, total = (window.level(name) for name in ("blocks_used", "blocks_cached", "blocks_total"))
     colors = frame.scene.look.kinds
     layers = [
         {"name": "in use", "color": colors["used"], "values": used},
@@ -89,8 +91,7 @@ def _fill(frame: Frame, row: int, window: Window) -> None:
     pool = int(window.most("blocks_total").max(initial=0.0))
     if pool:
         frame.line(row, pool, f"pool: {pool:,} blocks")
-    grain = "" if window.exact else f"mean of a step; {window.grain}"
-    frame.note("; ".join(filter(None, (grain, unknown))), row=row, right=True)
+    frame.note("; ".join(filter(None, (window.level_means, unknown))), row=row, right=True)
 
 
 def _texts(window: Window) -> list[str]:
@@ -124,6 +125,12 @@ def _lines(frame: Frame, row: int, window: Window, tail: Tail) -> None:
               line={"shape": "hv", "width": 1.5, "color": look.kinds["prefill"]})  # fmt: skip
 
 
+def _mean(window: Window, used: npt.NDArray[Any]) -> float:
+    """Over the time of the steps in view; over steps where they take none."""
+    weights = step_weights(window.values("t_start_s"), window.values("t_end_s"))
+    return float(np.average(used, weights=weights if weights.sum() > 0 else None))
+
+
 def words(scene: Scene) -> str:
     """How full the pool was."""
     return " ".join(_sentence(scene, index, window) for index, window in enumerate(scene.windows))
@@ -140,7 +147,7 @@ def _sentence(scene: Scene, index: int, window: Window) -> str:
         f"The tail is not known: {tail.why}." if tail.why else f"The tail reaches {np.nanmax(tail.tokens):,.0f} tokens."
     )
     return (
-        f"{scene.label(index)}: of {pool:,} KV blocks {used.mean():,.4g} are in use in the mean of the steps, "
+        f"{scene.label(index)}: of {pool:,} KV blocks {_mean(window, used):,.0f} are in use in the mean over time, "
         f"{int(used.max()):,} at most{share}; up to {cached:,} are kept cached. {end}"
     )
 

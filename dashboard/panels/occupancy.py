@@ -36,7 +36,7 @@ def _fill(frame: Frame, row: int, window: Window) -> None:
     look, slots = frame.scene.look, window.run.slots_total
     hover_head(frame, row, window, piece_texts(window))
     drawn = len(frame.data)
-    unfinished, ended = _mean(window, window.values("running")), _mean(window, _ended(window))
+    unfinished, ended = window.level("running"), window.level(_ended(window))
     layers: list[dict[str, Any]] = [
         {"name": "unfinished requests", "color": look.kinds["decode"], "values": unfinished}
     ]
@@ -58,14 +58,6 @@ def _fill(frame: Frame, row: int, window: Window) -> None:
 def _ended(window: Window) -> npt.NDArray[np.int32]:
     """Seats that rows hold although their request has ended, ``(steps,)``."""
     return np.asarray(window.values("slots_busy") - window.values("running"))
-
-
-def _mean(window: Window, values: npt.NDArray[np.int32]) -> Floats:
-    """Mean over the time of each piece; over its steps where they take no time."""
-    weights = np.asarray(window.values("t_end_s") - window.values("t_start_s"))
-    lasting = window.total(weights)
-    by_time = window.total(values * weights) / np.where(lasting > 0, lasting, 1.0)
-    return np.where(lasting > 0, by_time, window.mean(values))
 
 
 def occupancy(window: Window) -> float:

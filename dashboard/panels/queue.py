@@ -7,6 +7,7 @@ import pandas as pd
 
 from dashboard.data.window import Window
 from dashboard.look import Figure
+from dashboard.numbers import seconds
 from dashboard.scene import Scene
 from scheduler.plan import WAIT_REASONS
 from traces.metrics import step_weights
@@ -41,7 +42,7 @@ def _fill(frame: Frame, row: int, window: Window) -> None:
     for code, name in enumerate(WAIT_REASONS):
         part = waiting * (reason == code)
         if part.any():
-            layers.append({"name": f"wait for {_NAMES[name]}", "color": colors[name], "values": window.mean(part)})
+            layers.append({"name": f"wait for {_NAMES[name]}", "color": colors[name], "values": window.level(part)})
     stack(frame, row, window, layers)
     _lines(frame, row, window)
     frame.line(row, window.run.slots_total, f"{window.run.slots_total:,} slots")
@@ -54,7 +55,7 @@ def _lines(frame: Frame, row: int, window: Window) -> None:
         frame.add(row, type="scatter", mode="lines", name="most that wait", x=x, hovertemplate="%{y:,}",
                   y=typed(outline.y(window.most("waiting")).astype(np.float32)),
                   line={"shape": "hv", "width": 1, "color": look.ink})  # fmt: skip
-        frame.note(f"mean of a step; {window.grain}", row=row, right=True)
+        frame.note(window.level_means, row=row, right=True)
     frame.add(row, type="scatter", mode="lines", name="running" if window.exact else "most that run", x=x,
               y=typed(outline.y(window.most("running")).astype(np.float32)), hovertemplate="%{y:,}",
               line={"shape": "hv", "width": 1.5, "color": look.accent})  # fmt: skip
@@ -69,10 +70,10 @@ def _sentence(scene: Scene, index: int, window: Window) -> str:
     waiting, reason = window.values("waiting"), window.values("wait_reason")
     if not waiting.any():
         return f"{scene.label(index)}: nobody waits after a step is planned."
-    seconds = step_weights(window.values("t_start_s"), window.values("t_end_s")) * (waiting > 0)
+    waited = step_weights(window.values("t_start_s"), window.values("t_end_s")) * (waiting > 0)
     codes = np.where((reason >= 0) & (reason < len(WAIT_REASONS)), reason, len(WAIT_REASONS))
-    held = np.bincount(codes, weights=seconds, minlength=len(WAIT_REASONS)).tolist()
-    parts = [f"{_NAMES[name]} {held[code]:,.3g} s" for code, name in enumerate(WAIT_REASONS) if held[code]]
+    held = np.bincount(codes, weights=waited, minlength=len(WAIT_REASONS)).tolist()
+    parts = [f"{_NAMES[name]} {seconds(held[code])}" for code, name in enumerate(WAIT_REASONS) if held[code]]
     most = f"{scene.label(index)}: up to {int(waiting.max()):,} requests wait."
     return f"{most} The first of them waits for {', '.join(parts)}."
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from scheduler.errors import InputError, UserError
+from traces.sound import FILES, check_sound
 from traces.trace import Trace
 
 from .folders import write_json
-from .hostile import FILES, check_hostile
 from .sandbox import Limits, OutOfTime, obey, sentence_of
 from .uploads import DATA, TRACE, VERDICT, read_named
 from .workload_spec import MOST_REQUESTS
@@ -58,7 +58,7 @@ def _trace(folder: Path, name: str) -> dict[str, Any]:
     unpack(folder / DATA, folder / TRACE, name)
     (folder / DATA).unlink()
     trace = Trace.open(folder / TRACE)
-    check_hostile(trace)
+    check_sound(trace)
     return {
         "steps": len(trace.column("steps", "step")),
         "requests": len(trace.column("requests", "request")),

@@ -15,7 +15,6 @@ from traces.formats import read_workload
 from traces.workload import Workload
 
 from .folders import ABOUT, MAX_AGE_S, MAX_BYTES, Entry, Folders, UnknownId, is_id, read_json
-from .hostile import check_hostile as check_hostile  # traces given by a path are looked at alike
 from .sandbox import GIB, SCRATCH, Limits, start, wait
 
 Kind = Literal["workload", "trace"]

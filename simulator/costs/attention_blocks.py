@@ -27,6 +27,7 @@ ENOUGH = 0.8
 NEAR_BEST = 0.85
 """Of the best occupancy: it takes the fewest splits that reach so much."""
 MOST_SPLITS = 128
+ROUNDS = 4
 BLOCKS_AN_SM = 2
 """Places an SM that the heuristic counts, whatever fits."""
 
@@ -51,17 +52,22 @@ def block_work(chunks: Sequence[int], befores: Sequence[int], contexts: Ints, ti
     """Blocks of a step with prefills.
 
     Args:
-        chunks, befores: rows of each prefill and its history.
+        chunks: rows of each prefill.
+        befores: history of each.
         contexts: ``(decodes,)`` keys that each decode row reads.
         tile: keys a tile.
     """
     depths = [-(-chunk // QUERY_ROWS) for chunk in chunks]
-    tiles = int((-(-contexts // tile)).sum())
-    for chunk, before, depth in zip(chunks, befores, depths, strict=True):
-        ends = before + np.minimum(np.arange(1, depth + 1) * QUERY_ROWS, chunk)
-        tiles += int((-(-ends // tile)).sum())
+    tiles = int((-(-contexts // tile)).sum() + prefill_tiles(chunks, befores, tile).sum())
     blocks = sum(depths) + len(contexts)
     return BlockWork(tiles, blocks, (len(chunks) + len(contexts)) * max(depths, default=1) - blocks)
+
+
+def prefill_tiles(chunks: Sequence[int], befores: Sequence[int], tile: int) -> Ints:
+    """Key tiles that each block of prefills of one query head walks through, in order: up to its last row's own key."""
+    ends = [before + np.minimum(np.arange(QUERY_ROWS, chunk + QUERY_ROWS, QUERY_ROWS), chunk)
+            for chunk, before in zip(chunks, befores, strict=True)]  # fmt: skip
+    return -(-np.concatenate(ends) // tile) if ends else np.zeros(0, dtype=np.int64)
 
 
 def whole_tiles(contexts: Ints, tile: int) -> float:
@@ -71,7 +77,9 @@ def whole_tiles(contexts: Ints, tile: int) -> float:
     many tiles as the next such point. Below one tile it is the history itself.
     """
     before = contexts - 1
-    return float(np.where(before < tile, before, before // tile * tile).mean())
+    started = before % tile
+    started[before < tile] = 0
+    return float((before - started).sum()) / len(before)
 
 
 @cache
@@ -108,3 +116,13 @@ def schedule_s(keys: Sequence[float], slots: int, all_rate: float, one_rate: flo
     active = np.arange(len(ordered), 0, -1)
     passed = np.diff(ordered, prepend=0.0)
     return float((passed / np.minimum(one_rate, all_rate / active)).sum())
+
+
+def tail_s(keys: Sequence[float], copies: int, slots: int, all_rate: float, one_rate: float) -> float:
+    """Seconds that `copies` of a list of blocks take longer than if all slots were busy to the end.
+
+    It settles after a few rounds of the slots, so no more than `ROUNDS` are followed.
+    """
+    blocks = list(keys) * min(copies, -(-ROUNDS * slots // len(keys)))
+    pace = min(all_rate, one_rate * slots)
+    return schedule_s(blocks, slots, all_rate, one_rate) - sum(blocks) / pace

@@ -71,20 +71,20 @@ class AttentionGrid:
                 prefill[left] = seconds
             else:
                 mixed[left + right] = seconds
-        filled = [np.isnan(table) for table in (decode, prefill, mixed)]
+        filled = tuple(np.isnan(table) for table in (decode, prefill, mixed))
         lines = [np.array(axis, dtype=np.float64) for axis in axes]
         tables = ((decode, lines[2:], "decodes"), (prefill, lines[:2], "prefills"), (mixed, lines, "mixed steps"))
         for table, along, what in tables:
             _fill(table, along)
             if np.isnan(table).any():
                 raise InputError(f"has too few points of {what}; expected a grid of them", path=path)
-        return cls(*lines, decode, prefill, mixed, *filled)
+        return cls(lines[0], lines[1], lines[2], lines[3], decode, prefill, mixed, *filled)
 
 
 def cell(x: float, axis: list[float]) -> Cell:
     """Where `x` lies on a rising axis; below its first point counts as that point."""
     at = min(max(bisect_right(axis, x) - 1, 0), len(axis) - 2)
-    return at, max(0.0, (x - axis[at]) / (axis[at + 1] - axis[at]))
+    return at, max(0.0, round((x - axis[at]) / (axis[at + 1] - axis[at]), 9))  # rounded: 1 is on the grid, not beyond
 
 
 def mix(low: float, high: float, part: float) -> float:

@@ -146,8 +146,8 @@ def make_cost_model(
     """A cost model by name.
 
     Args:
-        name: ``linear``, ``profile``, ``recorded``, ``roofline``, a name offered under the entry point `ENTRY_POINTS`, or
-            ``module:Class``; options may follow it, as in ``linear:step_s=0.01,token_s=2e-5``.
+        name: ``linear``, ``profile``, ``recorded``, ``roofline``, a name offered under the entry point
+            `ENTRY_POINTS`, or ``module:Class``; options may follow it, as in ``linear:step_s=0.01,token_s=2e-5``.
         model: sheet, or name or path of one (see `simulator.models.get_model`).
         hardware: sheet, or name of one.
         tensor_parallel: devices that share each layer.

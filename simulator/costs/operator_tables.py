@@ -1,9 +1,8 @@
-"""Operator tables: measured times of a model's kernels on one card, read from a profile's folder or from Vidur's CSV."""
+"""Operator tables: measured times of a model's kernels on one card, from a profile's folder or Vidur's CSV."""
 
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from scheduler.errors import ConfigError, InputError
 
+from ..server_meta import captured_sizes, entry, read_server
 from .attention_grid import AttentionGrid
 
 Floats = npt.NDArray[np.float64]
@@ -116,7 +116,8 @@ def _read_folder(folder: Path, tensor_parallel: int) -> OperatorTables:
     degrees = meta.get("tp_degrees", [1])
     if degrees != [tensor_parallel]:
         raise ConfigError(f"tensor_parallel is {tensor_parallel}; {folder} was profiled at {degrees}")
-    server = read_server(folder / SERVER) if (folder / SERVER).exists() else {}
+    described = folder / SERVER
+    server = read_server(described) if described.exists() else {}
     dense = _long_table(folder / DENSE, "tokens", (*LAYER_CALLS, *STEP_CALLS), NEEDED)
     at = next(iter(dense.values()))[0]
     layer = {name: LAYER_CALLS[name] * seconds for name, (_, seconds) in dense.items() if name in LAYER_CALLS}
@@ -127,13 +128,13 @@ def _read_folder(folder: Path, tensor_parallel: int) -> OperatorTables:
         path=folder,
         device=meta.get("gpu"),
         model=meta.get("model"),
-        capability=_capability(server),
+        capability=_capability(server, described),
         layer=Curve(at, layer),
         step=Curve(at, step),
         sequences=Curve(heads, {name: seconds for name, (_, seconds) in sequences.items()}),
         attention=_attention(folder / ATTENTION),
-        captured=_captured(server),
-        longest=_entry(server, "engine_kwargs", "max_model_len"),
+        captured=captured_sizes(server, described),
+        longest=entry(server, "engine_kwargs", "max_model_len"),
     )
 
 
@@ -155,7 +156,9 @@ def _read_vidur(path: Path, tensor_parallel: int) -> OperatorTables:
     at = np.array(sorted(rows), dtype=np.float64)
     seconds = {name: np.array([rows[int(n)][1][name] for n in at]) * 1e-3 for name in names}
     layer = {name: calls * seconds[name] for name, calls in VIDUR_LAYER_CALLS.items()}
-    return OperatorTables(path, None, None, None, Curve(at, layer), Curve(at, {"emb": seconds["emb"]}), None, None, heads)
+    return OperatorTables(
+        path, None, None, None, Curve(at, layer), Curve(at, {"emb": seconds["emb"]}), None, None, heads
+    )
 
 
 def _read_meta(path: Path) -> dict[str, Any]:
@@ -172,34 +175,12 @@ def _read_meta(path: Path) -> dict[str, Any]:
     return meta
 
 
-def read_server(path: Path) -> dict[str, Any]:
-    """The description of a served run, a JSON object; raises InputError."""
+def _capability(server: Mapping[str, Any], path: Path) -> float | None:
+    given = entry(server, "hardware", "device_capability")
     try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", path=path) from error
-    except ValueError as error:
-        raise InputError("is not JSON; expected the description of a served run", path=path) from error
-    if not isinstance(meta, dict):
-        raise InputError("is no JSON object; expected the description of a served run", path=path)
-    return meta
-
-
-def _entry(meta: Mapping[str, Any], *names: str) -> Any:
-    """What stands under a path of names; None where one is missing."""
-    found: Any = meta
-    for name in names:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
-
-
-def _capability(server: Mapping[str, Any]) -> float | None:
-    given = _entry(server, "hardware", "device_capability")
-    return None if given is None else float(given)
-
-
-def _captured(server: Mapping[str, Any]) -> tuple[int, ...]:
-    return tuple(_entry(server, "resolved_config", "compilation_config", "cudagraph_capture_sizes") or ())
+        return None if given is None else float(given)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"hardware.device_capability is {given!r}; expected a number as 8.9", path=path) from error
 
 
 def _long_table(

@@ -10,7 +10,8 @@ from scheduler.plan import StepShape
 from ..devices import sheet_of_device
 from ..hardware import HardwareSheet
 from ..models import MODELS, ModelSheet, get_model
-from .attention_table import AttentionTable, Card
+from .attention_fit import Card
+from .attention_table import AttentionTable
 from .base import CostModel, StepCost, number_option
 from .operator_tables import OperatorTables, read_tables
 from .roofline import HOST_REQUEST_S, RooflineCost
@@ -68,7 +69,6 @@ class ProfileCost(CostModel):
         self._logits: dict[int, float] = {}
         self._most_rows, self._most_sequences = tables.layer.at[-1], self._parts.most_sequences
         self._flagged: tuple[int, int, int] | None = None
-        self.out_of_range = self._parts.reason
 
     def step_cost(self, shape: StepShape) -> StepCost:
         """The price of a step of this shape."""
@@ -102,6 +102,11 @@ class ProfileCost(CostModel):
             "host_step_s": self._host_step,
             "host_request_s": self._host_request,
         }
+
+    def extrapolation(self) -> dict[str, Any] | None:
+        """Steps that were priced beyond the tables, and how far those reach; None where there were none."""
+        found = super().extrapolation()
+        return None if found is None else {**found, "reason": self._parts.reason}
 
     def reset(self) -> None:
         """Forget the batches of the run before."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 from dashboard.data.run import TraceRun
+from dashboard.data.window import Window, step_edges
 from dashboard.look import DARK, LIGHT, Figure, Look
 from dashboard.scene import Scene
 from dashboard.view import View
@@ -157,6 +159,18 @@ def simulated_run(folder: Path, *, requests: int = 40, seed: int = 1, **settings
     given = {"max_num_seqs": 8, "max_num_batched_tokens": 256, "num_blocks": 60, **settings}
     trace = simulate(workload, out=folder / "run.trace", plans=True, **given)
     return TraceRun("simulated", "simulated run", trace)
+
+
+def time_means(window: Window, name: str) -> Array:
+    """Mean of a column over the width of each piece, step by step; over its steps where that is 0."""
+    left, right = step_edges(window.run, window.axis)
+    bounds = [*window.starts.tolist(), window.num_steps]
+    means = []
+    for first, last in pairwise(bounds):
+        rows = slice(window.low + first, window.low + last)
+        widths, values = (right - left)[rows], window.run.column("steps", name)[rows]
+        means.append(np.average(values, weights=widths if widths.sum() > 0 else None))
+    return np.array(means)
 
 
 def array_of(value: Any) -> Array:

@@ -77,20 +77,29 @@ def test_a_measured_run_shows_what_was_measured_over_parts_called_modelled() -> 
     run = sample("chunked")
     figure = PANEL.draw(scene(run))
     assert "parts modelled, roofline of cpu" in texts(figure)
-    (line,) = traces_named(figure, "device, measured")
-    assert array_of(line["y"]).max() == pytest.approx(1000 * run.column("steps", "device_s").max())
+    lines = [*traces_named(figure, "device, measured"), *traces_named(figure, "device, dearest step")]
+    most = max(array_of(line["y"]).max() for line in lines)
+    assert most == pytest.approx(1000 * run.column("steps", "device_s").max())
 
 
 @settings(max_examples=20, deadline=None)
 @given(runs(), views())
-def test_the_dearest_step_of_the_view_is_always_drawn(run: MemoryRun, view: dict[str, Any]) -> None:
+def test_parts_are_those_of_a_typical_step_and_the_dearest_is_always_drawn(
+    run: MemoryRun, view: dict[str, Any]
+) -> None:
     shown = scene(run, **view)
     (found,) = priced(shown)
     if not found.window.num_steps:
         return
-    assert len(found.rows) <= MOST_PRICED
-    assert found.device_s.max() == found.window.values("device_s").max()
-    assert layers(PANEL.draw(shown)).max() == pytest.approx(1000 * found.window.values("device_s").max())
+    window, device_s = found.window, run.column("steps", "device_s")
+    assert len(found.rows) <= 3 * MOST_PRICED
+    for row, mean, first, last in zip(
+        found.rows, window.mean("device_s"), window.starts, [*window.starts[1:], window.num_steps], strict=True
+    ):
+        assert abs(device_s[row] - mean) == np.abs(window.values("device_s")[first:last] - mean).min()
+    lines = traces_named(PANEL.draw(shown), "device, dearest step")
+    drawn = array_of(lines[0]["y"]).max() if lines else layers(PANEL.draw(shown)).max()
+    assert drawn == pytest.approx(1000 * window.values("device_s").max())
     table = PANEL.table(shown)
     assert table["device_s"].tolist() == run.column("steps", "device_s")[table["step"]].tolist()
 

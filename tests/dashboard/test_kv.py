@@ -21,6 +21,7 @@ from .runs import (
     scene,
     simulated_run,
     texts,
+    time_means,
     traces_named,
     views,
 )  # fmt: skip
@@ -36,7 +37,7 @@ def test_the_layers_add_up_to_the_pool_and_the_fullest_step_is_drawn(run: Memory
     if not window.num_steps:
         return
     layers = [array_of(traces_named(figure, name)[0]["y"]) for name in ("in use", "cached", "free")]
-    np.testing.assert_allclose(sum(layers), window.outline.y(window.mean("blocks_total")))
+    np.testing.assert_allclose(sum(layers), window.outline.y(time_means(window, "blocks_total")))
     line = traces_named(figure, "in use" if window.exact else "in use: most of a step")[0]
     assert array_of(line["y"]).max() == window.values("blocks_used").max()
 

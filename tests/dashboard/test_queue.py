@@ -10,7 +10,20 @@ from hypothesis import given, settings
 from dashboard.panels.queue import PANEL
 from scheduler.plan import WAIT_REASONS
 
-from .runs import HOSTILE, LOOKS, MemoryRun, array_of, random_run, runs, sample, scene, texts, traces_named, views
+from .runs import (
+    HOSTILE,
+    LOOKS,
+    MemoryRun,
+    array_of,
+    random_run,
+    runs,
+    sample,
+    scene,
+    texts,
+    time_means,
+    traces_named,
+    views,
+)
 
 
 def stacked(figure: dict[str, Any]) -> Any:
@@ -19,11 +32,13 @@ def stacked(figure: dict[str, Any]) -> Any:
 
 @settings(max_examples=25, deadline=None)
 @given(runs(), views())
-def test_the_layers_add_up_to_the_mean_of_waiting_and_the_peak_is_drawn(run: MemoryRun, view: dict[str, Any]) -> None:
+def test_the_layers_add_up_to_the_mean_over_time_of_waiting_and_the_peak_is_drawn(
+    run: MemoryRun, view: dict[str, Any]
+) -> None:
     shown = scene(run, **view)
     window, figure = shown.windows[0], PANEL.draw(shown)
     if window.num_steps and window.values("waiting").any():
-        np.testing.assert_allclose(stacked(figure), window.outline.y(window.mean("waiting")), atol=1e-9)
+        np.testing.assert_allclose(stacked(figure), window.outline.y(time_means(window, "waiting")), atol=1e-9)
     if not window.exact:
         (line,) = traces_named(figure, "most that wait")
         assert array_of(line["y"]).max() == window.values("waiting").max()

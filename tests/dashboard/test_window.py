@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +30,7 @@ def test_pieces_cover_each_step_in_view_once_and_keep_sums_and_extremes(
     in_view = (right > shown.start) & (left < shown.end)
     values = run.column("steps", "computed_tokens")[in_view]
     assert shown.num_steps == in_view.sum() == shown.counts.sum()
-    assert len(shown) <= max(most, 1)
+    assert len(shown) <= 3 * max(most, 1)  # a step as wide as a piece is one of its own
     assert shown.total("computed_tokens").sum() == values.sum()
     if len(values):
         assert shown.most("computed_tokens").max() == values.max()
@@ -53,6 +54,29 @@ def test_the_peak_of_one_step_in_a_million_still_shows() -> None:
     ends = np.arange(1, count + 1) * 0.01
     run = MemoryRun({"step": np.arange(count), "t_start_s": ends - 0.01, "t_end_s": ends, "computed_tokens": tokens})
     assert window(run).most("computed_tokens").max() == 4096
+
+
+def test_a_long_step_is_not_mixed_with_the_short_ones_beside_it() -> None:
+    widths = np.concatenate([np.full(500, 0.01), [22.0], np.full(500, 0.01)])
+    ends = np.cumsum(widths)
+    waiting = np.concatenate([np.full(500, 160), [4], np.full(500, 7)])
+    run = MemoryRun({"step": np.arange(1001), "t_start_s": ends - widths, "t_end_s": ends, "waiting": waiting})
+    shown = window(run, 100)
+    piece = int(np.argmax(shown.right - shown.left))
+    assert shown.right[piece] - shown.left[piece] == pytest.approx(22.0)
+    assert shown.level("waiting")[piece] == 4
+    assert shown.most("waiting")[piece] == 4
+
+
+@given(runs(), views(), st.integers(1, 60))
+@settings(max_examples=60, deadline=None)
+def test_levels_times_widths_are_the_area_under_the_steps(run: MemoryRun, fields: dict[str, Any], most: int) -> None:
+    shown = window(run, most, **fields)
+    left, right = step_edges(run, shown.axis)
+    low, high = shown.low, shown.high
+    area = float((run.column("steps", "waiting")[low:high] * (right - left)[low:high]).sum())
+    widths = shown.total((right - left)[low:high])
+    assert float((shown.level("waiting") * widths).sum()) == pytest.approx(area)
 
 
 def test_a_line_of_steps_falls_to_zero_where_no_step_runs() -> None:

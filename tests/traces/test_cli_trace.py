@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -129,3 +130,16 @@ def test_the_cost_model_is_one_line_of_name_and_options(path: Path, capsys: pyte
     assert ["cost", "model", "roofline (kv_dtype=bf16, host_step_s=0.0)"] in [[*map(str.strip, line)] for line in facts]
     assert "w (requests=2)" in out
     assert "{" not in out
+
+
+def test_check_refuses_a_column_of_another_type(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import pandas as pd
+
+    broken = tmp_path / "types.trace"
+    shutil.copytree(path, broken)
+    steps = pd.read_parquet(broken / "steps.parquet")
+    steps["waiting"] = "many"
+    steps.to_parquet(broken / "steps.parquet")
+    code, _, err = run(capsys, "check", broken)
+    assert code == 2
+    assert "waiting has values that are no int32" in err

@@ -41,6 +41,7 @@ _META_TYPES: Mapping[str, type] = {
     "plans": bool, "token_times": bool, "config": dict, "settings": dict, "workload": dict, "software": dict,
     "skipped": dict, "load": dict,
 }  # fmt: skip
+_ROWS = ("prefill_tokens", "decode_tokens", "recomputed_tokens", *schema.PADDING_COLUMNS.values())
 _NEEDED = ("source", "policy", "layout", "slots_total")
 _MAY_BE_MISSING = {"scheduled_s", "first_token_s", "finished_s", "end_s"}
 """Times that are nan where the thing never happened."""
@@ -57,11 +58,11 @@ def open_checked(path: str | Path) -> Trace:
         for name in FILES:
             _check_file(folder, name)
     trace = Trace.open(folder)
-    check_hostile(trace)
+    check_sound(trace)
     return trace
 
 
-def check_hostile(trace: Trace) -> None:
+def check_sound(trace: Trace) -> None:
     """Raise InputError, one sentence, unless a trace's tables are what the schema says and its figures can be.
 
     Every table is read once. Steps are numbered one by one, times are finite and go forward, codes are known, slots,
@@ -71,6 +72,21 @@ def check_hostile(trace: Trace) -> None:
     with _one_sentence(trace.path):
         _check_meta(trace)
         _Checker(trace).check()
+
+
+def check_types(trace: Trace) -> None:
+    """Raise InputError, one sentence, unless every column can be read and has the type that the schema says."""
+    logs = _LOGS if trace.meta.get("plans") else ()
+    with _one_sentence(trace.path):
+        for table in map(schema.table_named, (*_TABLES, *logs)):
+            for chunk in trace.chunks(table.name):
+                _check_types(trace, table, chunk)
+
+
+def _check_types(trace: Trace, table: Table, chunk: Columns) -> None:
+    for name, values in chunk.items():
+        if values.dtype != table.dtype[name]:  # a column with nulls becomes floats
+            raise InputError(f"table {table.name}: {name} has values that are no {table.dtype[name]}", path=trace.path)
 
 
 def _check_file(folder: Path, name: str) -> None:
@@ -134,7 +150,7 @@ class _Checker:
             for chunk in self.trace.chunks(name):
                 if not len(chunk[table.names[0]]):
                     continue
-                self._check_types(table, chunk)
+                _check_types(self.trace, table, chunk)
                 self._check_values(table, chunk, before)
                 before = {column: values[-1:] for column, values in chunk.items()}
         self._check_names()
@@ -150,11 +166,6 @@ class _Checker:
         if rows > MOST_ROWS:
             raise self._wrong(table, f"has {rows:,} rows; expected at most {MOST_ROWS:,}")
 
-    def _check_types(self, table: Table, chunk: Columns) -> None:
-        for name, values in chunk.items():
-            if values.dtype != table.dtype[name]:  # a column with nulls becomes floats
-                raise self._wrong(table, f"{name} has values that are no {table.dtype[name]}")
-
     def _check_values(self, table: Table, chunk: Columns, before: Columns | None) -> None:
         for name, values in chunk.items():
             if values.dtype.kind == "f":
@@ -164,6 +175,7 @@ class _Checker:
                 self._refuse(table, name, values, (values < least) | (values > most), f"expected {least} to {most:,}")
         if table is schema.STEPS:
             self._check_order(table, chunk, before)
+            self._check_sum(table, chunk)
             self.last_step = int(chunk["step"][-1])
         if table is schema.REQUESTS:
             self._rising(table, "request", chunk, before, np.greater_equal, "expected each request once, in order")
@@ -195,6 +207,12 @@ class _Checker:
             self._rising(table, name, chunk, before, np.greater, "expected times that never decrease")
         late = chunk["t_start_s"] > chunk["t_end_s"]
         self._refuse(table, "t_end_s", chunk["t_end_s"], late, "expected a time after the start of the step")
+
+    def _check_sum(self, table: Table, chunk: Columns) -> None:
+        """Useful and padded rows are all rows: figures rest on it."""
+        told = sum((chunk[name].astype(np.int64) for name in _ROWS), np.zeros(len(chunk["step"]), dtype=np.int64))
+        computed = chunk["computed_tokens"]
+        self._refuse(table, "computed_tokens", computed, told != computed, "expected the sum of its parts")
 
     def _rising(
         self, table: Table, name: str, chunk: Columns, before: Columns | None, wrong: Any, expected: str

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dashboard.runs.hostile import check_hostile, open_checked
 from scheduler.errors import InputError
 from simulator.run import simulate
 from traces import schema
 from traces.recorder import TraceRecorder
+from traces.sound import check_sound, open_checked
 from traces.trace import Trace
 
 
@@ -58,7 +58,7 @@ def test_a_trace_that_was_cut_is_taken_too(good: Path, tmp_path: Path) -> None:
     rows = tmp_path / "cut.trace"
     meta = {"source": "measured", "policy": "chunked", "layout": "ragged"}
     recorder = TraceRecorder(rows, meta, slots_total=3)
-    check_hostile(Trace.open(rows))  # running, nothing written yet
+    check_sound(Trace.open(rows))  # running, nothing written yet
     del recorder
     steps = Trace.open(good).columns("steps")
     records = np.zeros(len(steps["step"]), dtype=schema.STEPS.dtype)
@@ -70,7 +70,7 @@ def test_a_trace_that_was_cut_is_taken_too(good: Path, tmp_path: Path) -> None:
 
 def test_the_recordings_of_real_engines_are_taken(data_dir: Path) -> None:
     for path in sorted(data_dir.rglob("*.trace")):
-        check_hostile(Trace.open(path))
+        check_sound(Trace.open(path))
 
 
 def put(column: str, row: int, value: Any) -> Callable[[dict[str, Any]], None]:
