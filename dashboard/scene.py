@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .data.run import Run
-from .data.window import Window, row_at, row_of_step, span_in_view, step_edges
+from .data.window import Window, end_of, row_at, row_of_step, span_in_view, step_edges
 from .look import LIGHT, RUN_NAMES, Look
 from .view import View
 
@@ -32,17 +32,18 @@ class Scene:
 
     @cached_property
     def cursor_rows(self) -> tuple[int | None, ...]:
-        """Row of the step under the cursor in each run; None where there is none.
+        """Row of the step under the cursor in each run; None where there is none, or the run has ended by then.
 
         The cursor is a step of the first run; on a time axis the others show what they did at that moment.
         """
         if self.view.step is None or not self.runs:
             return tuple(None for _ in self.runs)
         first = row_of_step(self.runs[0], self.view.step)
-        if first is None or self.view.axis == "step":
-            return tuple(row_of_step(run, self.view.step) for run in self.runs)
-        x = float(step_edges(self.runs[0], "time")[0][first])
-        return (first, *(row_at(run, "time", x) for run in self.runs[1:]))
+        if first is None:
+            return tuple(None for _ in self.runs)
+        x = float(step_edges(self.runs[0], self.view.axis)[0][first])
+        return (first, *(None if x >= end_of(run, self.view.axis) else row_at(run, self.view.axis, x)
+                         for run in self.runs[1:]))  # fmt: skip
 
     def label(self, index: int) -> str:
         """What a figure calls a run: its letter where there are several, and its name."""

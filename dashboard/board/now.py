@@ -7,7 +7,7 @@ from typing import Any
 from dash import dcc, html
 
 from dashboard.data.run import Run
-from dashboard.data.window import step_edges
+from dashboard.data.window import end_of, step_edges
 from dashboard.numbers import seconds
 from dashboard.scene import Scene
 from scheduler.plan import WAIT_REASONS
@@ -29,17 +29,20 @@ def cursor_x(scene: Scene) -> float | None:
 
 def now(scene: Scene) -> list[Any]:
     """A line for each run; empty without a cursor."""
+    if cursor_x(scene) is None:
+        return []
     return [
-        html.Div(
-            [
-                html.Span(scene.label(index), className="now-run"),
-                html.Span(step_sentence(run, row)),
-                *_inspect(run, row),
-            ]
-        )
+        html.Div([html.Span(scene.label(index), className="now-run"), *_told(scene, run, row)])
         for index, (run, row) in enumerate(zip(scene.runs, scene.cursor_rows, strict=True))
-        if row is not None
     ]
+
+
+def _told(scene: Scene, run: Run, row: int | None) -> list[Any]:
+    if row is not None:
+        return [html.Span(step_sentence(run, row)), *_inspect(run, row)]
+    end = end_of(run, scene.view.axis)
+    when = seconds(end) if scene.view.axis == "time" else f"step {int(end) - 1:,}"
+    return [html.Span(f"had ended at {when}" if run.num_steps else "holds no steps")]
 
 
 def _inspect(run: Run, row: int) -> list[Any]:

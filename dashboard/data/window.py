@@ -196,6 +196,12 @@ def whole_span(run: Run, axis: Axis) -> tuple[float, float]:
     return first, max(float(right[-1]), first + 1e-9)
 
 
+def end_of(run: Run, axis: Axis) -> float:
+    """Where a run's last step ends in x; 0 without steps."""
+    _, right = step_edges(run, axis)
+    return float(right[-1]) if len(right) else 0.0
+
+
 def span_in_view(runs: tuple[Run, ...], view: View) -> tuple[float, float]:
     """The part of x that a view shows of its runs: what it says, cut to where the runs are."""
     spans = [whole_span(run, view.axis) for run in runs] or [(0.0, 1.0)]

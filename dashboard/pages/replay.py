@@ -46,7 +46,7 @@ def layout(services: Services, **query: Any) -> Any:
                         className="run-choice", **aria(label="Runs"),
                     ),
                     dcc.Upload(
-                        dmc.Button("Open a trace…", variant="default"), id="replay-upload", accept=".zip",
+                        dmc.Button("Open a trace…", variant="default"), id="replay-upload",
                         max_size=services.uploads.most_upload_bytes,
                     ),
                 ],

@@ -17,6 +17,8 @@ from traces.schema import PREEMPTED, SPAN_KINDS
 from .base import Panel
 from .frame import Frame, plain, typed
 
+MOST_ROWS = 128
+"""Slots whose bars are more than two pixels high; thinner ones lose their colour."""
 MOST_BARS = 1500
 """Bars that a browser draws at once without a pause, over all runs."""
 MOST_MARKS = 400
@@ -45,7 +47,7 @@ def _row(frame: Frame, row: int, window: Window) -> None:
     spans, runs = spans_in_view(window), len(frame.scene.runs)
     seated, lost = np.isin(spans.kind, SEATED), np.count_nonzero(spans.kind == PREEMPTED)
     told = []
-    if np.count_nonzero(seated) * runs <= MOST_BARS:
+    if np.count_nonzero(seated) * runs <= MOST_BARS and window.run.slots_total <= MOST_ROWS:
         _bars(frame, row, window, spans.where(seated))
     else:
         _raster(frame, row, window, spans)
@@ -92,8 +94,9 @@ def _raster(frame: Frame, row: int, window: Window, spans: Spans) -> None:
     """A picture, a pixel a cell: browsers show it at once, where a heat map of so many cells takes them long."""
     slots = window.run.slots_total
     look = frame.scene.look
-    colors = {SPAN_KINDS[kind]: look.kinds[SPAN_KINDS[kind]] for kind in SEATED} | {"idle": look.kinds["idle"]}
-    palette = np.array([[int(color[at : at + 2], 16) for at in (1, 3, 5)] for color in colors.values()], dtype=np.uint8)
+    colors = {SPAN_KINDS[kind]: look.kinds[SPAN_KINDS[kind]] for kind in SEATED}
+    shades = [*colors.values(), look.card]  # nobody there: as empty as beside bars
+    palette = np.array([[int(color[at : at + 2], 16) for at in (1, 3, 5)] for color in shades], dtype=np.uint8)
     pixels = palette[np.searchsorted([*SEATED, IDLE], raster(spans, window, slots))]
     tall = 1
     if slots <= MOST_APART:

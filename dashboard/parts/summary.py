@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from dash import html
 
 from dashboard.data.requests import once
@@ -90,7 +91,7 @@ def summary(scene: Scene, baseline: int = 0) -> Any:
     records = [record_for(run) for run in scene.runs]
     body = [_line(scene, row, records, baseline) for row in ROWS]
     return html.Div(
-        html.Table([html.Thead(_heads(scene, records)), html.Tbody(body)], className="figures summary"),
+        html.Table([html.Thead(_heads(scene, records, baseline)), html.Tbody(body)], className="figures summary"),
         className="summary-scroll",
         style={"overflowX": "auto"},
     )
@@ -102,14 +103,23 @@ def record_for(run: Run) -> Record | None:
     return None if trace is None else once(run, "record", lambda _: record_of(trace))
 
 
-def _heads(scene: Scene, records: list[Record | None]) -> Any:
+def same_requests(run: Run, other: Run) -> bool:
+    """Whether two runs were asked the same: one better than the other means something only then."""
+    digests = [str((each.meta.get("workload") or {}).get("digest") or "") for each in (run, other)]
+    if digests[0] and digests[0] == digests[1]:
+        return True
+    return bool(np.array_equal(run.column("requests", "prompt_tokens"), other.column("requests", "prompt_tokens")))
+
+
+def _heads(scene: Scene, records: list[Record | None], baseline: int) -> Any:
     cells = [html.Th("Whole run", scope="col")]
     for index, (run, record) in enumerate(zip(scene.runs, records, strict=True)):
         letter = f"{RUN_NAMES[index]} · " if len(scene.runs) > 1 else ""
         kind = run.source if run.source in ("simulated", "measured") else "unknown"
         lines: list[Any] = [html.Span([letter, run.name], style={"color": f"var(--run-{index})"}), " ",
                  html.Span(kind, className=f"badge {kind}")]  # fmt: skip
-        told = [html.Div(note, className="summary-note") for note in notes(run, record)]
+        others = [] if same_requests(run, scene.runs[baseline]) else [f"other requests than {RUN_NAMES[baseline]}"]
+        told = [html.Div(note, className="summary-note") for note in [*others, *notes(run, record)]]
         cells.append(html.Th([html.Div(lines), *told], scope="col"))
     return html.Tr(cells)
 
@@ -135,8 +145,9 @@ def notes(run: Run, record: Record | None) -> list[str]:
 def _line(scene: Scene, row: Row, records: list[Record | None], baseline: int) -> Any:
     values = [None if record is None else row.get(record) for record in records]
     base = values[baseline] if baseline < len(values) else None
+    judged = [same_requests(run, scene.runs[baseline]) for run in scene.runs]
     cells = [
-        _cell(row, value, None if index == baseline else base, _why_none(row, run))
+        _cell(row, value, None if index == baseline else base, judged[index], _why_none(row, run))
         for index, (run, value) in enumerate(zip(scene.runs, values, strict=True))
     ]
     return html.Tr([html.Th(row.label, scope="row"), *cells])
@@ -148,19 +159,19 @@ def _why_none(row: Row, run: Run) -> str:
     return _ATALL_ONCE if row.why_none == _ONCE and not run.meta.get("streams", True) else row.why_none
 
 
-def _cell(row: Row, value: float | None, base: float | None, why_none: str) -> Any:
+def _cell(row: Row, value: float | None, base: float | None, judged: bool, why_none: str) -> Any:
     if value is None:
         return html.Td(html.Span(NONE, title=why_none, **aria(label=f"none: {why_none}")))
-    return html.Td([row.show(value), *_difference(row, value, base)])
+    return html.Td([row.show(value), *_difference(row, value, base, judged)])
 
 
-def _difference(row: Row, value: float, base: float | None) -> list[Any]:
-    """How a figure differs from the baseline's, and whether that is better, in words, arrow and colour."""
+def _difference(row: Row, value: float, base: float | None, judged: bool) -> list[Any]:
+    """How a figure differs from the baseline's and, where it is `judged`, whether that is better."""
     if base is None:
         return []
     if abs(value - base) <= SAME * max(abs(value), abs(base)):
         return [html.Div("same", className="difference same")]
-    side = row.better * (1 if value > base else -1)
+    side = row.better * (1 if value > base else -1) if judged else 0
     arrow, word = "▲" if value > base else "▼", {1: "better", -1: "worse", 0: ""}[side]
     kind = word or "neither"
     return [

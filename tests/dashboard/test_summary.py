@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from dash.development.base_component import Component
 
 from dashboard.numbers import digits, percent, seconds
-from dashboard.parts.summary import ROWS, change, notes, record_for, summary
+from dashboard.parts.summary import ROWS, change, notes, record_for, same_requests, summary
 
 from .runs import HOSTILE, MemoryRun, random_run, sample, scene, steps_of
 
@@ -104,3 +105,12 @@ def test_changes_are_told_in_percent_or_as_a_factor(value: float, base: float, t
 
 def test_every_figure_says_why_it_may_be_missing() -> None:
     assert all(row.why_none for row in ROWS)
+
+
+def test_runs_of_other_requests_are_told_apart_and_not_judged() -> None:
+    other = random_run(3, requests={"prompt_tokens": np.array([5, 6, 7])})
+    shown = scene(sample("chunked"), other)
+    said = str(summary(shown))
+    assert "other requests than A" in said
+    assert same_requests(sample("static"), sample("chunked"))
+    assert not same_requests(sample("static"), other)
