@@ -68,7 +68,7 @@ def dashboard(
 @click.command()
 @click.option("--policy", default="chunked", show_default=True, help="The engine's policy.")
 @click.option("--max-num-seqs", type=click.IntRange(1, 256), default=16, show_default=True, help="Its slots.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), default=8.0, show_default=True,
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), default=4.0, show_default=True,
               help="Requests a second that clients send.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the clients.")
 @_server_options

@@ -37,9 +37,9 @@ def streams(run: Run) -> bool:
     return bool(run.meta.get("streams", True))
 
 
-def arrived_in_view(window: Window) -> Bools:
-    """Which requests arrived in the view, ``(requests,)``."""
-    x = x_of(window.run, window.axis, window.run.column("requests", "arrival_s"))
+def in_view(window: Window, moment: str) -> Bools:
+    """For which requests a moment (`first_token_s`, ...) lies in the view, ``(requests,)``; not where it never came."""
+    x = x_of(window.run, window.axis, window.run.column("requests", moment))
     return np.asarray((x >= window.start) & (x <= window.end))
 
 

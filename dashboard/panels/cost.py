@@ -13,6 +13,7 @@ import pandas as pd
 
 from dashboard.data.window import Window
 from dashboard.look import Figure, Look
+from dashboard.numbers import seconds
 from dashboard.scene import Scene
 from simulator.bounds import SHAPE_COLUMNS, step_shapes
 from traces.run_table import count
@@ -192,11 +193,11 @@ def _sentence(scene: Scene, index: int, found: Priced) -> str:
     window, label = found.window, scene.label(index)
     if not window.num_steps:
         return f"{label}: no step in view."
-    device_ms, host_ms = 1000 * window.values("device_s"), 1000 * window.values("host_s")
-    worst = int(device_ms.argmax())
+    device_s, host_s = window.values("device_s"), window.values("host_s")
+    worst = int(device_s.argmax())
     text = (
-        f"{label}: a step takes {device_ms.mean():.3g} ms of device time in the mean, {device_ms[worst]:.3g} at most "
-        f"(step {int(window.values('step')[worst]):,}), and {host_ms.mean():.3g} ms of host time."
+        f"{label}: a step takes {seconds(device_s.mean())} of device time in the mean, {seconds(device_s[worst])} at "
+        f"most (step {int(window.values('step')[worst]):,}), and {seconds(host_s.mean())} of host time."
     )
     layers = _layers(found)
     counts = window.counts  # each priced step stands for the steps of its piece

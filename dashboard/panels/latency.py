@@ -1,4 +1,7 @@
-"""Latency: how TTFT, ITL, TPOT and E2E are distributed over the requests in view."""
+"""Latency: how TTFT, ITL, TPOT and E2E are distributed over what was delivered in view.
+
+By delivery, not by arrival: of requests that arrived in a part, the slow ones have not ended by its end.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dashboard.data.requests import arrived_in_view, once, streams, times_of
+from dashboard.data.requests import in_view, once, streams, times_of
 from dashboard.data.run import Run
 from dashboard.data.window import Window, whole_span
 from dashboard.look import RUN_DASHES, Figure, axis, layout
@@ -86,16 +89,17 @@ def _grid(total: int) -> Floats:
 
 
 def curves(window: Window) -> dict[str, Curve | None]:
-    """The distributions of a run: of the requests that arrived in view; ITL of the gaps delivered by steps in view."""
+    """The distributions of a run, in view: TTFT of first tokens, ITL of gaps, TPOT and E2E of requests that ended."""
     if (window.start, window.end) == whole_span(window.run, window.axis):
         return once(window.run, f"curves {window.axis}", lambda _: _curves(window))
     return _curves(window)
 
 
 def _curves(window: Window) -> dict[str, Curve | None]:
-    times, arrived = times_of(window.run), arrived_in_view(window)
-    values = {"TTFT": times.ttft_s, "TPOT": times.tpot_s, "E2E": times.e2e_s}
-    found = {name: Curve.of(_known(column[arrived])) for name, column in values.items()}
+    times = times_of(window.run)
+    begun, ended = in_view(window, "first_token_s"), in_view(window, "finished_s")
+    values = {"TTFT": times.ttft_s[begun], "TPOT": times.tpot_s[ended], "E2E": times.e2e_s[ended]}
+    found = {name: Curve.of(_known(column)) for name, column in values.items()}
     found["ITL"] = Curve.of(*_gaps(window)) if streams(window.run) else None
     return {name: found[name] for name in METRICS}
 
@@ -223,8 +227,10 @@ def _sentence(scene: Scene, index: int, window: Window) -> str:
         for name, curve in curves(window).items()
         if curve is not None
     ]
-    arrived = count(int(arrived_in_view(window).sum()), "request")
-    return f"{scene.label(index)}, {arrived} arrived in view: {'; '.join(parts) or 'nothing was delivered'}."
+    first = count(int(in_view(window, "first_token_s").sum()), "request")
+    ended = f"{int(in_view(window, 'finished_s').sum()):,} ended"
+    told = "; ".join(parts) or "nothing was delivered"
+    return f"{scene.label(index)}, {first} got a first token in view, {ended}: {told}."
 
 
 def table(scene: Scene) -> pd.DataFrame:
@@ -242,7 +248,7 @@ def table(scene: Scene) -> pd.DataFrame:
 PANEL = Panel(
     key="latency",
     title="Latency",
-    question="What share of the requests that arrived in view waited at most how long.",
+    question="What share of first tokens, gaps and answers delivered in view took at most how long.",
     draw=draw,
     words=words,
     table=table,

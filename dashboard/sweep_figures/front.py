@@ -11,7 +11,7 @@ from dashboard.numbers import digits, seconds
 from dashboard.panels.frame import plain
 from simulator.slo import Figure as Latency
 
-from .points import Limits, Row, label, latency_title, limits_text, meets, ran
+from .points import Limits, Row, doubt, label, latency_title, limits_text, meets, ran
 
 HEIGHT = 380
 
@@ -60,7 +60,7 @@ def words(result: Mapping[str, Any], limits: Limits) -> str:
     points = ran(result)
     failed = len(result["runs"]) - len(points)
     said = f"{sum(bool(row['pareto']) for _, row in points)} of {len(points)} combinations are on the front"
-    said += f"; {failed} could not run." if failed else "."
+    said += (f"; {failed} could not run." if failed else ".") + doubt(result)
     if not limits:
         return said
     good = [row for _, row in points if meets(row, limits)]
@@ -111,7 +111,8 @@ _MARKS = {
 def _hover(row: Row, latency: Latency) -> str:
     return (
         f"{plain(label(row))}<br>{digits(row['output_tokens_per_s'])} output tokens/s, "
-        f"{latency_title(latency.name)} {seconds(latency.of(row))}<br>click to look inside"
+        f"{latency_title(latency.name)} {seconds(latency.of(row))}"
+        f"{'<br>some steps extrapolated' if row.get('extrapolated') else ''}<br>click to look inside"
     )
 
 

@@ -9,7 +9,7 @@ from dashboard.look import Figure, Look, axis, layout
 from dashboard.what_if.sweep_form import point_text
 
 from .load import LOADS
-from .points import Quantity, Row, axes, empty, quantities, ran
+from .points import Quantity, Row, axes, doubt, empty, quantities, ran
 
 ROW, AROUND = 46, 96
 """Pixels a row, and above and below all."""
@@ -69,7 +69,11 @@ def words(result: Mapping[str, Any], quantity: str) -> str:
         return f"No run has {shown.title}."
     fixed = [name for name in axes(result) if name not in chosen]
     held = ", ".join(f"{name} {point_text(name, _held(result, name))}" for name in fixed)
-    return f"{shown.title}: {shown.shown(min(known))} to {shown.shown(max(known))}" + (f", at {held}." if held else ".")
+    return (
+        f"{shown.title}: {shown.shown(min(known))} to {shown.shown(max(known))}"
+        + (f", at {held}." if held else ".")
+        + doubt(result)
+    )
 
 
 def _cells(result: Mapping[str, Any], across: str, up: str) -> dict[str, tuple[int, Row]]:

@@ -19,7 +19,7 @@ from dashboard.panels.frame import plain
 from dashboard.what_if.sweep_form import point_text
 from simulator.slo import Figure as Latency
 
-from .points import Limits, Row, axes, empty, latency_title, limits_text, meets, ran
+from .points import Limits, Row, axes, doubt, empty, latency_title, limits_text, meets, ran
 
 HEIGHT = 380
 LOADS = ("rate", "concurrency")
@@ -120,7 +120,7 @@ def words(result: Mapping[str, Any], limits: Limits) -> str:
     seeds = len(result["grid"].get("seed", ()))
     worst = f" Of {seeds} seeds the worst is shown." if seeds > 1 else ""
     names = f" of {', '.join(varied(result))}" if varied(result) else ""
-    return f"Knee{names}, {how}: {'; '.join(said)}.{_goodput(result)}{worst}{more}"
+    return f"Knee{names}, {how}: {'; '.join(said)}.{_goodput(result)}{worst}{more}{doubt(result)}"
 
 
 def _goodput(result: Mapping[str, Any]) -> str:

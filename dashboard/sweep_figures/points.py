@@ -71,6 +71,14 @@ def limits_text(limits: Limits) -> str:
     return ", ".join(f"p99 {metric.upper()} ≤ {seconds(limit)}" for metric, limit in limits.items())
 
 
+def doubt(result: Mapping[str, Any]) -> str:
+    """How many runs have steps beyond the range of the cost model, as a sentence; empty where there are none."""
+    doubtful = sum(bool(row.get("extrapolated")) for _, row in ran(result))
+    if not doubtful:
+        return ""
+    return f" {doubtful} of {len(ran(result))} runs have steps priced beyond the cost model's data."
+
+
 def axes(result: Mapping[str, Any]) -> list[str]:
     """What was varied, more than one value each."""
     return [name for name, values in result["grid"].items() if len(values) > 1]

@@ -49,18 +49,22 @@ def test_p50_and_p99_of_a_whole_run_are_those_of_its_summary(name: str, axis: st
             assert curve.at(percent) == pytest.approx(known[f"{metric.lower()}_s"][f"p{percent}"])
 
 
-def test_a_view_takes_the_requests_that_arrived_in_it_and_the_gaps_its_steps_delivered() -> None:
+def test_a_view_takes_what_was_delivered_in_it_be_it_a_first_token_a_gap_or_an_end() -> None:
     run = sample("chunked")
     assert run.trace is not None
     window = scene(run, start=1.0, end=2.5).windows[0]
     requests, gaps = run.trace.requests, run.trace.gaps
-    arrival = requests["arrival_s"] - requests["arrival_s"].min()
-    part = requests[(arrival >= 1.0) & (arrival <= 2.5)]
+    origin = requests["arrival_s"].min()
+    part = requests[(requests["first_token_s"] - origin).between(1.0, 2.5)]
+    ended = requests[(requests["finished_s"] - origin).between(1.0, 2.5)]
     found = curves(window)
     assert found["TTFT"] is not None
     assert found["ITL"] is not None
     ttft = (part["first_token_s"] - part["arrival_s"]).to_numpy()
     assert found["TTFT"].value_s == pytest.approx(np.percentile(ttft, found["TTFT"].percent))
+    assert found["E2E"] is not None
+    e2e = (ended["finished_s"] - ended["arrival_s"]).to_numpy()
+    assert found["E2E"].value_s == pytest.approx(np.percentile(e2e, found["E2E"].percent))
     inside = gaps[gaps["step"].isin(window.values("step"))]
     itl = np.repeat(inside["gap_s"], inside["count"])
     assert found["ITL"].value_s == pytest.approx(np.percentile(itl, found["ITL"].percent))

@@ -15,7 +15,7 @@ from dashboard.look import LIGHT
 from dashboard.runs.request import RunRequest
 from dashboard.runs.workload_spec import workload_of
 from dashboard.sweep_figures import front, heat, load
-from dashboard.sweep_figures.points import meets, quantities, ran
+from dashboard.sweep_figures.points import doubt, meets, quantities, ran
 from dashboard.what_if.query import Form
 from dashboard.what_if.sweep_form import EXAMPLE, SweepForm, of_request, parse, point_request, write
 from simulator import simulate
@@ -197,3 +197,10 @@ def test_the_legends_name_what_is_drawn() -> None:
     lines = {trace["name"] for trace in drawn if trace["mode"] == "lines+markers"}
     assert lines == {"2, static", "2, chunked", "16, static", "16, chunked"}
     assert {name for name, _, _ in load.legend(result(), LIGHT, LIMITS)} == lines
+
+
+def test_a_sweep_says_how_many_of_its_runs_were_extrapolated() -> None:
+    fine: dict[str, Any] = {"point": {"rate": 1}, "error": None, "pareto": False, "output_tokens_per_s": 5.0}
+    doubtful = {**fine, "extrapolated": {"steps": 3, "reason": "beyond"}}
+    assert doubt({"runs": [fine, fine]}) == ""
+    assert "1 of 2 runs have steps priced beyond" in doubt({"runs": [fine, doubtful]})
