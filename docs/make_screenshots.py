@@ -138,8 +138,8 @@ def live(page: Page, url: str) -> None:
     page.locator(".state-live").wait_for()
     page.wait_for_timeout(LIVE_S * 1000)
     page.get_by_role("button", name="Pause").click()
-    page.wait_for_timeout(1500)  # the last answers under way
-    quiet(page)
+    page.wait_for_timeout(1500)  # the last answers under way; a live page never stops asking
+    page.wait_for_function(QUIET)
 
 
 STATES: dict[str, Callable[[Page, str], None]] = {

@@ -26,6 +26,10 @@ _THEME = (
     "accentColor: 'var(--accent)', browserColorScheme: 'inherit', fontFamily: 'inherit', fontSize: 13, "
     "wrapperBorderRadius: 8, spacing: 6})"
 )
+_RUNS = """(view, known) => {
+  const runs = (view && view.run) || "";
+  return runs === known ? window.dash_clientside.no_update : runs;
+}"""
 _PURGE = """async (run, id) => {
   const grid = await dash_ag_grid.getApiAsync(id);
   grid.deselectAll();
@@ -62,6 +66,7 @@ def request_table(page: str, runs: Sequence[Run]) -> Any:
             _grid(page),
             dcc.Store(id=f"{page}-picked-request"),
             dcc.Store(id=f"{page}-requests-purged"),
+            dcc.Store(id=f"{page}-requests-runs"),
             dcc.Download(id=f"{page}-requests-download"),
         ],
         className="request-table",
@@ -174,15 +179,21 @@ def _register_csv(app: Dash, services: Services, page: str) -> None:
 
 
 def _register_runs(app: Dash, services: Services, page: str, view: str) -> None:
+    app.clientside_callback(  # the server is asked only when the runs change, not at each zoom
+        _RUNS, Output(f"{page}-requests-runs", "data"), Input(view, "data"), State(f"{page}-requests-runs", "data")
+    )
+
     @app.callback(
         Output(f"{page}-requests-run", "data"),
         Output(f"{page}-requests-run", "value"),
-        Input(view, "data"),
+        Input(f"{page}-requests-runs", "data"),
         State(f"{page}-requests-run", "data"),
         State(f"{page}-requests-run", "value"),
     )
-    def _offer(fields: Mapping[str, Any] | None, known: list[dict[str, str]], chosen: str | None) -> Any:
-        keys = View.of_query(fields or {}).runs
+    def _offer(runs: str | None, known: list[dict[str, str]], chosen: str | None) -> Any:
+        if runs is None:  # the browser has not said yet
+            return no_update, no_update
+        keys = View.of_query({"run": runs}).runs
         if list(keys) == [option["value"] for option in known or []]:
             return no_update, no_update
         options = choices([run for run in (_run(services, key) for key in keys) if run is not None])

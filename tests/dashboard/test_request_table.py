@@ -88,6 +88,6 @@ def test_the_whole_table_is_exported() -> None:
 
 def test_the_choice_follows_the_runs_of_the_view() -> None:
     state = {"page-requests-run.data": choices([sample("chunked")]), "page-requests-run.value": "chunked"}
-    told = ask("page-requests-run.data", {"view.data": {"run": "static,gone,chunked"}}, state)
+    told = ask("page-requests-run.data", {"page-requests-runs.data": "static,gone,chunked"}, state)
     assert [option["value"] for option in told["page-requests-run"]["data"]] == ["static", "chunked"]
     assert told["page-requests-run"]["value"] == "chunked"
