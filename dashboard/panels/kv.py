@@ -18,6 +18,7 @@ from traces.metrics import step_weights
 
 from .base import Panel
 from .frame import Frame, hover_head, piece_texts, stack, typed
+from .rows import step_rows
 
 Floats = npt.NDArray[np.float64]
 _COLUMNS = ["step", "t_start_s", "t_end_s", "blocks_used", "blocks_cached", "blocks_total", "context_tokens"]
@@ -154,15 +155,7 @@ def _sentence(scene: Scene, index: int, window: Window) -> str:
 
 def table(scene: Scene) -> pd.DataFrame:
     """One row a step in view; ``tail_tokens`` is empty where it cannot be known."""
-    frames = [
-        pd.DataFrame({
-            "run": scene.runs[index].name,
-            **{name: window.values(name) for name in _COLUMNS},
-            "tail_tokens": Tail.of(window).tokens,
-        })
-        for index, window in enumerate(scene.windows)
-    ]  # fmt: skip
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["run", *_COLUMNS, "tail_tokens"])
+    return step_rows(scene, _COLUMNS, lambda window: {"tail_tokens": Tail.of(window).tokens})
 
 
 PANEL = Panel(

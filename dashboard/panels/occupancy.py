@@ -17,6 +17,7 @@ from traces.metrics import step_weights
 
 from .base import Panel
 from .frame import Frame, hover_head, piece_texts, stack
+from .rows import step_rows
 
 Floats = npt.NDArray[np.float64]
 
@@ -103,12 +104,7 @@ def _sentence(scene: Scene, index: int, window: Window) -> str:
 
 def table(scene: Scene) -> pd.DataFrame:
     """One row a step in view."""
-    names = ["step", "t_start_s", "t_end_s", "running", "slots_busy", "slots_total"]
-    frames = [
-        pd.DataFrame({"run": scene.runs[index].name, **{name: window.values(name) for name in names}})
-        for index, window in enumerate(scene.windows)
-    ]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["run", *names])
+    return step_rows(scene, ["step", "t_start_s", "t_end_s", "running", "slots_busy", "slots_total"])
 
 
 PANEL = Panel(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -14,6 +16,7 @@ from traces.metrics import step_weights
 
 from .base import Panel
 from .frame import Frame, hover_head, piece_texts, stack, typed
+from .rows import step_rows
 
 _NAMES = {
     "none": "nothing",
@@ -81,12 +84,11 @@ def _sentence(scene: Scene, index: int, window: Window) -> str:
 def table(scene: Scene) -> pd.DataFrame:
     """One row a step in view."""
     names = ["step", "t_start_s", "t_end_s", "waiting", "running", "slots_busy", "slots_total"]
-    frames = []
-    for index, window in enumerate(scene.windows):
-        frame = pd.DataFrame({"run": scene.runs[index].name, **{name: window.values(name) for name in names}})
-        frame["wait_reason"] = np.take(WAIT_REASONS, window.values("wait_reason"), mode="clip")
-        frames.append(frame)
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["run", *names])
+    return step_rows(scene, names, _reasons)
+
+
+def _reasons(window: Window) -> dict[str, Any]:
+    return {"wait_reason": np.take(WAIT_REASONS, window.values("wait_reason"), mode="clip")}
 
 
 PANEL = Panel(

@@ -13,6 +13,7 @@ from traces.schema import PADDING_COLUMNS
 
 from .base import Panel
 from .frame import Frame, hover_head, piece_texts, stack, typed
+from .rows import step_rows
 
 _USEFUL = {"decode": "decode_tokens", "prefill": "prefill_tokens", "recomputed": "recomputed_tokens"}
 MOST_APART = 3
@@ -69,12 +70,8 @@ def _sentence(scene: Scene, index: int, window: Window) -> str:
 
 def table(scene: Scene) -> pd.DataFrame:
     """One row a step in view."""
-    names = ["step", "t_start_s", "t_end_s", *_USEFUL.values(), *PADDING_COLUMNS.values(), "computed_tokens"]
-    frames = [
-        pd.DataFrame({"run": scene.runs[index].name, **{name: window.values(name) for name in names}})
-        for index, window in enumerate(scene.windows)
-    ]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["run", *names])
+    columns = ["step", "t_start_s", "t_end_s", *_USEFUL.values(), *PADDING_COLUMNS.values(), "computed_tokens"]
+    return step_rows(scene, columns)
 
 
 PANEL = Panel(
