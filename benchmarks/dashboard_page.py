@@ -2,7 +2,7 @@
 
     python benchmarks/dashboard_page.py RUN.trace [--speed 40] [--seconds 200] [--chromium /usr/bin/chromium]
 
-Every twenty seconds, after a garbage collection: the page's heap and nodes, the server's resident memory, how far it is.
+Every twenty seconds, after a garbage collection: the page's heap and nodes, the server's memory, how far it is.
 """
 
 from __future__ import annotations
