@@ -126,13 +126,10 @@ def draw(scene: Scene) -> Figure:
 def _fill(frame: Frame, row: int, found: Priced) -> None:
     window, look = found.window, frame.scene.look
     hover_head(frame, row, window, _texts(found))
-    first = len(frame.data)
     layers = _layers(found) or {"device": found.device_s}
     stack(frame, row, window, [
         {"name": name, "color": look.kinds[_HUES[name]], "values": 1000 * values} for name, values in layers.items()
-    ])  # fmt: skip
-    for trace in frame.data[first:]:
-        trace["hovertemplate"] = "%{y:,.4~g} ms"
+    ], "ms")  # fmt: skip
     for name, values, line in _lines(found, look):
         free = _FREE.get(name, "")
         frame.add(row, type="scatter", mode="lines", name=name, x=typed(window.outline.x),

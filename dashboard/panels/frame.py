@@ -141,16 +141,15 @@ def _has_points(trace: Mapping[str, Any]) -> bool:
     return any(bool(each["bdata"]) if isinstance(each, dict) else each is not None and len(each) > 0 for each in values)
 
 
-def stack(frame: Frame, row: int, window: Window, layers: Sequence[Mapping[str, Any]], *, per: str = "step") -> None:
+def stack(frame: Frame, row: int, window: Window, layers: Sequence[Mapping[str, Any]], unit: str) -> None:
     """Layers on each other as filled lines of steps.
 
     Args:
         frame: where.
         row: whose axes.
         window: the run's steps in view.
-        layers: of each ``name``, ``color``, ``values`` ``(pieces,)``; ``hatched`` true for padding; optional
-            ``text`` ``(pieces,)``, shown instead of the value.
-        per: what a value is per, for the hover.
+        layers: of each ``name``, ``color``, ``values`` ``(pieces,)``; ``hatched`` true for padding.
+        unit: what stands behind a value in the hover.
     """
     outline = window.outline
     for layer in layers:
@@ -160,7 +159,7 @@ def stack(frame: Frame, row: int, window: Window, layers: Sequence[Mapping[str, 
         frame.add(
             row, type="scatter", mode="lines", name=layer["name"], x=typed(outline.x),
             y=typed(outline.y(np.asarray(layer["values"], dtype=np.float64))), stackgroup=f"row{row}",
-            line={"shape": "hv", "width": 0, "color": layer["color"]}, hovertemplate=f"%{{y:,.4~g}} a {per}", **fill,
+            line={"shape": "hv", "width": 0, "color": layer["color"]}, hovertemplate=f"%{{y:,.4~g}} {unit}", **fill,
         )  # fmt: skip
 
 

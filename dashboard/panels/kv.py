@@ -87,7 +87,7 @@ def _fill(frame: Frame, row: int, window: Window) -> None:
         {"name": "cached", "color": colors["cached"], "values": cached},
         {"name": "free", "color": colors["free"], "values": total - used - cached},
     ]
-    stack(frame, row, window, layers)
+    stack(frame, row, window, layers, "blocks")
     _lines(frame, row, window, tail)
     pool = int(window.most("blocks_total").max(initial=0.0))
     if pool:

@@ -36,16 +36,13 @@ def draw(scene: Scene) -> Figure:
 def _fill(frame: Frame, row: int, window: Window) -> None:
     look, slots = frame.scene.look, window.run.slots_total
     hover_head(frame, row, window, piece_texts(window))
-    drawn = len(frame.data)
     unfinished, ended = window.level("running"), window.level(_ended(window))
     layers: list[dict[str, Any]] = [
         {"name": "unfinished requests", "color": look.kinds["decode"], "values": unfinished}
     ]
     if ended.any():
         layers.append({"name": "held by ended rows", "color": look.kinds["padding"], "values": ended, "hatched": True})
-    stack(frame, row, window, layers)
-    for trace in frame.data[drawn:]:
-        trace["hovertemplate"] = f"%{{y:,.3~g}} of {slots:,} slots"
+    stack(frame, row, window, layers, f"of {slots:,} slots")
     if not window.exact:
         frame.add(row, type="scatter", mode="lines", name="fullest step", x=window.outline.x.tolist(),
                   y=window.outline.y(window.most("slots_busy")).tolist(),
@@ -53,7 +50,8 @@ def _fill(frame: Frame, row: int, window: Window) -> None:
                   hovertemplate="%{y:,} slots in the fullest step")  # fmt: skip
     frame.line(row, slots, "all slots")
     frame.yaxis(row, range=[0, slots * 1.08])
-    frame.note(f"slot occupancy {percent(occupancy(window))}", row=row, right=True)
+    told = (window.level_means, f"slot occupancy {percent(occupancy(window))}")
+    frame.note("; ".join(filter(None, told)), row=row, right=True)
 
 
 def _ended(window: Window) -> npt.NDArray[np.int32]:

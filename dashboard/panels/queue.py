@@ -46,7 +46,7 @@ def _fill(frame: Frame, row: int, window: Window) -> None:
         part = waiting * (reason == code)
         if part.any():
             layers.append({"name": f"wait for {_NAMES[name]}", "color": colors[name], "values": window.level(part)})
-    stack(frame, row, window, layers)
+    stack(frame, row, window, layers, "requests")
     _lines(frame, row, window)
     frame.line(row, window.run.slots_total, f"{window.run.slots_total:,} slots")
 

@@ -39,7 +39,7 @@ def _fill(frame: Frame, row: int, window: Window) -> None:
         if window.values(column).any():
             color = padding_color(look, cause)
             layers.append({"name": f"padding: {cause}", "color": color, "values": window.mean(column), "hatched": True})
-    stack(frame, row, window, layers)
+    stack(frame, row, window, layers, "a step")
     right: dict[str, Any] = {}
     if not window.exact:
         peaks, means = window.most("computed_tokens"), window.mean("computed_tokens")
