@@ -33,7 +33,16 @@ def engine_options(command: Command) -> Command:
 
     All but ``model`` may go to `Engine` as they are (see `traces.setting_options.given`).
     """
-    command = scheduler_options(DERIVED)(command)
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return engine_options_but()(command)
+
+
+def engine_options_but(*without: str) -> Callable[[Command], Command]:
+    """`engine_options`, but for these settings of the scheduler."""
+
+    def decorate(command: Command) -> Command:
+        command = scheduler_options(DERIVED, without=without)(command)
+        for option in reversed(_OPTIONS):
+            command = option(command)
+        return command
+
+    return decorate

@@ -77,7 +77,7 @@ def replay(
     elif realtime:
         _send_in_time(engine, lives, workload)
     else:
-        engine.send(lives)
+        _arrive_now(engine, lives)
     ends.wait()
     if engine.failure is not None:
         raise engine.failure
@@ -104,10 +104,7 @@ class _Ends:
     def feed(self, engine: Engine, lives: list[Live], concurrency: int) -> None:
         """Send the first few, the others one by one as those end."""
         self._engine, self._queue = engine, lives[concurrency:][::-1]
-        now_s = engine.now()
-        for live in lives[:concurrency]:
-            live.request.arrival_s = now_s
-        engine.send(lives[:concurrency])
+        _arrive_now(engine, lives[:concurrency])
 
     def take(self, output: TokenOutput) -> None:
         """A delivery, in the engine's thread."""
@@ -117,9 +114,7 @@ class _Ends:
         if self._on_end is not None:
             self._on_end()
         if self._queue and self._engine is not None and not self._engine.closed:
-            following = self._queue.pop()
-            following.request.arrival_s = self._engine.now()
-            self._engine.send([following])
+            _arrive_now(self._engine, [self._queue.pop()])
         if self._left == 0 or (self._engine is not None and self._engine.closed):
             self._all.set()
 
@@ -146,6 +141,14 @@ def _requests(engine: Engine, workload: Workload, ends: _Ends) -> Iterator[Live]
             script=script,
             eos_at=output if limits[i] > output else None,
         )
+
+
+def _arrive_now(engine: Engine, lives: list[Live]) -> None:
+    """Send requests that arrive at this moment, however long it took to make them."""
+    now_s = engine.now()
+    for live in lives:
+        live.request.arrival_s = now_s
+    engine.send(lives)
 
 
 def _send_in_time(engine: Engine, lives: list[Live], workload: Workload) -> None:

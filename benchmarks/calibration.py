@@ -1,7 +1,13 @@
-"""How well the roofline meets measured operator times, and how its efficiencies were fitted; prints JSON.
+"""How well the roofline meets measured operator times that its efficiencies were not fitted to; prints JSON.
 
     python benchmarks/calibration.py                    errors of the hardware sheets as they are
-    python benchmarks/calibration.py --fit rtx-4090     search the efficiencies anew and print them
+    python benchmarks/calibration.py --table            the same, less of it, as a Markdown table
+    python benchmarks/calibration.py --fit rtx-4090     search the efficiencies anew from those of the sheet
+    python benchmarks/calibration.py --swap             fit to the points held out, and score the others
+
+The sheets are fitted to every second count of the tables (`roofline_tables.py`), so `held_out`, the score on the rest,
+is that of what ships. `other_card` is the score with the other card's efficiencies, `generic` with those that cards
+without measurements have: both on all points, since neither saw any of this card.
 
 The tables are read from the folder in the environment variable BATCHSCOPE_DATA (default ../shared/data).
 """
@@ -11,298 +17,141 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import math
 import os
 import statistics
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.roofline_fit import fit, published
+from benchmarks.roofline_tables import MODEL_4090, OPERATORS, VLLM, Groups, Point, a100_groups, cost_of, rtx_4090_groups
 from scheduler.plan import StepShape
-from simulator.costs.roofline import RooflineCost
-from simulator.hardware import Efficiency, HardwareSheet, get_hardware
+from simulator.hardware import GENERIC_EFFICIENCY, HardwareSheet, get_hardware
 
-LAYERS = 32
-VIDUR = "profiles/vidur_a100_llama-3-8b_mlp.csv"
-VLLM = "reference/vllm-0.19-rtx4090-llama-3.1-8b"
-# Published A100 bf16 operator times of Llama-3-8B: matrix products of all layers by rows (s) ...
-PUBLISHED_PRODUCTS = {1: 9.9e-3, 64: 10.0e-3, 128: 11.7e-3, 256: 17.5e-3, 512: 30.1e-3, 1024: 55.9e-3, 4096: 214e-3}
-# ... and attention of one layer: decode by (requests, context), prefill by prompt tokens.
-PUBLISHED_DECODE = {(1, 1): 12.5e-6, (64, 1024): 193e-6}
-PUBLISHED_PREFILL = {4096: 0.90e-3}
-MOST_POSITIONS = 131072
-"""Attention rows of the table with more KV than this are left out: they exceed the card's own KV pool three times."""
-
-Pairs = list[tuple[str, float, float]]
-"""``(what, measured s, predicted s)``"""
-
-
-class Attention(NamedTuple):
-    """One row of the attention table, times in seconds."""
-
-    chunk: int
-    before: int
-    decodes: int
-    context: int
-    seconds: float
+CARDS: dict[str, Callable[[Path, HardwareSheet], Groups]] = {
+    "a100-80gb": a100_groups,
+    "rtx-4090": rtx_4090_groups,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fit", choices=("a100-80gb", "rtx-4090"))
-    name = parser.parse_args().fit
-    data = Path(os.environ.get("BATCHSCOPE_DATA", Path(__file__).parents[2] / "shared" / "data"))
-    print(json.dumps(fit(name, data) if name else report(data), indent=2))
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--table", action="store_true")
+    mode.add_argument("--swap", action="store_true")
+    mode.add_argument("--fit", choices=tuple(CARDS))
+    args = parser.parse_args()
+    data = Path(os.environ.get("BATCHSCOPE_DATA", ROOT.parent / "shared" / "data"))
+    if args.table:
+        print(table(report(data)))
+    elif args.fit:
+        print(json.dumps(fit(args.fit, data).as_dict()["efficiency"], indent=2))
+    else:
+        print(json.dumps(swapped(data) if args.swap else report(data), indent=2))
 
 
-def report(data: Path) -> dict[str, object]:
+def report(data: Path) -> dict[str, Any]:
     """Errors of every group of measurements, ``predicted / measured - 1``."""
-    a100, card = get_hardware("a100-80gb"), get_hardware("rtx-4090")
-    groups = {**a100_groups(data, a100), **rtx_4090_groups(data, card), "4090 served decodes": served(data, card)}
-    return {name: summary(pairs, every=name == "a100 published") for name, pairs in groups.items()}
+    groups = groups_of(data)
+    return {
+        "held_out": {name: summary(p for p in points if p.held) for name, points in groups.items()},
+        "fitted": {name: summary(p for p in points if not p.held) for name, points in groups.items()},
+        "other_card": scores(data, {card: get_hardware(_other(card)) for card in CARDS}),
+        "generic": scores(data, {card: replace(get_hardware(card), efficiency=GENERIC_EFFICIENCY) for card in CARDS}),
+        "published A100": {**summary(points := published(get_hardware("a100-80gb"))), "errors": errors(points)},
+        "RTX 4090 served decodes": summary(served(data, get_hardware("rtx-4090"))),
+    }
 
 
-def summary(pairs: Pairs, *, every: bool = False) -> dict[str, object]:
-    errors = {what: predicted / measured - 1 for what, measured, predicted in pairs}
-    size = sorted(abs(error) for error in errors.values())
-    worst = max(errors, key=lambda what: abs(errors[what]))
-    result: dict[str, object] = {
-        "points": len(pairs),
+def table(told: Mapping[str, Any]) -> str:
+    """The scores that say most, as Markdown."""
+    lines = [
+        "| measured | held out | median | p95 | worst | other card's: median, worst | generic: median, worst |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, held in told["held_out"].items():
+        if held["points"] and not any(f" {operator}" in name for operator in OPERATORS):
+            beside = [told[which][name] for which in ("other_card", "generic")]
+            lines.append(
+                f"| {name} | {held['points']:,} | {held['median']:.1%} | {held['p95']:.1%} | {held['worst']:.1%} "
+                f"({held['worst_at']}) | "
+                + " | ".join(f"{score['median']:.1%}, {score['worst']:.1%}" for score in beside)
+                + " |"
+            )
+    return "\n".join(lines)
+
+
+def groups_of(data: Path, sheets: Mapping[str, HardwareSheet] | None = None) -> Groups:
+    """All groups, by the sheets as they are or by others."""
+    sheets = sheets or {card: get_hardware(card) for card in CARDS}
+    return {name: points for card, groups in CARDS.items() for name, points in groups(data, sheets[card]).items()}
+
+
+def scores(data: Path, efficiencies_of: Mapping[str, HardwareSheet]) -> dict[str, Any]:
+    """Scores on all points of each card, with its own peaks and another sheet's efficiencies."""
+    sheets = {card: replace(get_hardware(card), efficiency=sheet.efficiency) for card, sheet in efficiencies_of.items()}
+    return {name: summary(points) for name, points in groups_of(data, sheets).items()}
+
+
+def swapped(data: Path) -> dict[str, Any]:
+    """Fitted to the points that are held out of the sheets, scored on those that the sheets are fitted to."""
+    sheets = {card: fit(card, data, held=True) for card in CARDS}
+    groups = groups_of(data, sheets)
+    return {
+        "efficiency": {card: sheet.as_dict()["efficiency"] for card, sheet in sheets.items()},
+        "scored": {name: summary(p for p in points if not p.held) for name, points in groups.items()},
+    }
+
+
+def errors(points: Iterable[Point]) -> dict[str, float]:
+    return {point.what: round(point.predicted_s / point.measured_s - 1, 4) for point in points}
+
+
+def summary(points: Iterable[Point]) -> dict[str, Any]:
+    """How many points, the size of their errors, where it is worst, and the mean error."""
+    found = [(point.predicted_s / point.measured_s - 1, point.what) for point in points]
+    if not found:
+        return {"points": 0}
+    size = sorted(abs(error) for error, _ in found)
+    worst = max(found, key=lambda each: abs(each[0]))
+    return {
+        "points": len(found),
         "median": round(statistics.median(size), 4),
         "p95": round(size[int(0.95 * (len(size) - 1))], 4),
         "worst": round(size[-1], 4),
-        "worst_at": worst,
-        "bias": round(statistics.fmean(errors.values()), 4),
+        "worst_at": worst[1],
+        "bias": round(statistics.fmean(error for error, _ in found), 4),
     }
-    return {**result, "errors": {what: round(error, 4) for what, error in errors.items()}} if every else result
 
 
-def a100_groups(data: Path, hardware: HardwareSheet) -> dict[str, Pairs]:
-    """Published figures, and Vidur's table: products and memory-bound operators of all layers by tokens."""
-    groups = {"a100 published": published(hardware)}
-    for tp, rows in vidur_table(data / VIDUR).items():
-        cost = roofline("llama-3-8b", hardware, tp)
-        parts = {tokens: cost.dense_parts(tokens) for tokens in rows}
-        groups[f"a100 products, tp {tp}"] = [
-            (f"{tokens} tokens", LAYERS * sum(ops[name] for name in VIDUR_PRODUCTS), parts[tokens]["gemm"])
-            for tokens, ops in rows.items()
-        ]
-        groups[f"a100 memory-bound, tp {tp}"] = [
-            (f"{tokens} tokens", LAYERS * vidur_vectors(ops) + ops["emb"], parts[tokens]["memory_bound"])
-            for tokens, ops in rows.items()
-        ]
-    return groups
-
-
-def published(hardware: HardwareSheet) -> Pairs:
-    """The published A100 figures."""
-    cost = roofline("llama-3-8b", hardware)
-    pairs = [(f"products, {n} tokens", s, cost.dense_parts(n)["gemm"]) for n, s in PUBLISHED_PRODUCTS.items()]
-    for (requests, context), seconds in PUBLISHED_DECODE.items():
-        predicted = cost.attention_s(requests, requests * context, 0, 0, 0, 0) / LAYERS
-        pairs.append((f"decode attention, {requests} x {context}", seconds, predicted))
-    for tokens, seconds in PUBLISHED_PREFILL.items():
-        predicted = cost.attention_s(0, 0, tokens, tokens, tokens * (tokens + 1) // 2, 1) / LAYERS
-        pairs.append((f"prefill attention, {tokens}", seconds, predicted))
-    return pairs
-
-
-def rtx_4090_groups(data: Path, hardware: HardwareSheet) -> dict[str, Pairs]:
-    """Profile by vLLM of an RTX 4090: products, LM head, sampler, memory-bound operators, attention."""
-    cost = roofline("llama-3.1-8b", hardware)
-    dense = long_table(data / VLLM / "profile_dense.csv", "tokens")
-    rows = long_table(data / VLLM / "profile_per_sequence.csv", "sequences")
-    groups = {
-        "4090 products": [
-            (f"{n} tokens", LAYERS * sum(ops[name] for name in VLLM_PRODUCTS), cost.dense_parts(n)["gemm"])
-            for n, ops in dense.items()
-        ],
-        "4090 memory-bound": [
-            (
-                f"{n} tokens",
-                LAYERS * (2 * ops["layernorm"] + ops["rotary_emb"] + ops["act_fn"]) + ops["embedding"],
-                cost.dense_parts(n)["memory_bound"],
-            )
-            for n, ops in dense.items()
-        ],
-        "4090 lm_head": [(f"{n} rows", ops["lm_head"], cost.logits_parts(n)["lm_head"]) for n, ops in rows.items()],
-        "4090 sampler": [(f"{n} rows", ops["sampler"], cost.logits_parts(n)["sampler"]) for n, ops in rows.items()],
-        "4090 decode attention": [],
-        "4090 prefill attention": [],
-        "4090 mixed attention": [],
-    }
-    for row in attention_table(data / VLLM / "profile_attention.csv"):
-        kind = "decode" if not row.chunk else "mixed" if row.decodes else "prefill"
-        what = f"prefill {row.chunk} after {row.before}, {row.decodes} x {row.context}"
-        pairs = row.chunk * row.before + row.chunk * (row.chunk + 1) // 2
-        sums = (row.decodes, row.decodes * row.context, row.chunk, row.chunk + row.before, pairs, 1)
-        groups[f"4090 {kind} attention"].append((what, row.seconds, cost.attention_s(*sums) / LAYERS))
-    return groups
-
-
-def served(data: Path, hardware: HardwareSheet) -> Pairs:
+def served(data: Path, hardware: HardwareSheet) -> list[Point]:
     """Steps of a vLLM server in seconds without any prefill: requests running / tokens a second, from its own metrics.
 
     Nothing was fitted to these. The server planned ahead (async scheduling), so the host's time is hidden.
     """
-    cost = roofline("llama-3.1-8b", hardware)
+    cost = cost_of(MODEL_4090, hardware)
     meta = json.loads((data / VLLM / "meta.json").read_text(encoding="utf-8"))
     positions = (meta["kv_cache"]["num_gpu_blocks"] - 1) * meta["kv_cache"]["block_size"]
-    seconds = [{name: float(value) for name, value in row.items()} for row in _rows(data / VLLM / "timeseries.csv")]
-    pairs: Pairs = []
+    with (data / VLLM / "timeseries.csv").open(newline="", encoding="utf-8") as file:
+        seconds = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    points = []
     for before, now, after in zip(seconds, seconds[1:], seconds[2:], strict=False):
         if any(row["prompt_throughput"] for row in (before, now, after)) or not now["gen_throughput"]:
             continue
         running, read = int(now["running"]), int(now["kv_cache_pct"] / 100 * positions)
         step_s = (before["running"] + now["running"]) / 2 / now["gen_throughput"]
         shape = StepShape("ragged", running, running, running, running, read)
-        pairs.append((f"second {now['t']:g}", step_s, cost.step_cost(shape).device_s))
-    return pairs
+        points.append(Point(f"second {now['t']:g}", step_s, cost.step_cost(shape).device_s, True))
+    return points
 
 
-def roofline(model: str, hardware: HardwareSheet, tp: int = 1) -> RooflineCost:
-    from simulator.models import get_model
-
-    return RooflineCost(model=get_model(model), hardware=hardware, tensor_parallel=tp)
-
-
-VIDUR_PRODUCTS = ("attn_pre_proj", "attn_post_proj", "mlp_up_proj", "mlp_down_proj")
-VLLM_PRODUCTS = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
-
-
-def vidur_vectors(ops: dict[str, float]) -> float:
-    """Memory-bound operators of one layer: the residual is added in a kernel of its own in that table."""
-    names = ("input_layernorm", "post_attention_layernorm", "attn_rope", "mlp_act")
-    return sum(ops[name] for name in names) + 2 * ops["add"]
-
-
-@cache
-def vidur_table(path: Path) -> dict[int, dict[int, dict[str, float]]]:
-    """Median seconds: tensor-parallel degree -> tokens -> operator."""
-    found: dict[tuple[int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in _rows(path):
-        ops = found[int(row["num_tensor_parallel_workers"]), int(row["num_tokens"])]
-        for column, value in row.items():
-            if column.endswith(".median"):
-                ops[column.split(".")[1]].append(float(value) * 1e-3)
-    table: dict[int, dict[int, dict[str, float]]] = defaultdict(dict)
-    for (tp, tokens), ops in sorted(found.items()):
-        table[tp][tokens] = {name: statistics.fmean(values) for name, values in ops.items()}
-    return table
-
-
-@cache
-def long_table(path: Path, key: str) -> dict[int, dict[str, float]]:
-    """Seconds: tokens or sequences -> layer."""
-    table: dict[int, dict[str, float]] = defaultdict(dict)
-    for row in _rows(path):
-        table[int(row[key])][row["layer"]] = float(row["time_us"]) * 1e-6
-    return table
-
-
-@cache
-def attention_table(path: Path) -> list[Attention]:
-    """Rows with at most `MOST_POSITIONS` KV positions."""
-    rows = [
-        Attention(
-            int(row["prefill_chunk"]),
-            int(row["kv_prefill"]),
-            int(row["n_decode"]),
-            int(row["kv_decode"]),
-            float(row["time_us"]) * 1e-6,
-        )
-        for row in _rows(path)
-    ]
-    return [row for row in rows if row.before + row.decodes * row.context <= MOST_POSITIONS]
-
-
-def _rows(path: Path) -> Iterable[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        yield from csv.DictReader(file)
-
-
-FITTED = {
-    "products": ("kernel_s", "bandwidth", "compute", "wave", "tile_overhead", "blend"),
-    "memory-bound": ("vector_s", "vector_bandwidth"),
-    "decode attention": ("decode_s", "decode_block_s", "kv_bandwidth"),
-    "prefill and mixed attention": ("attention_compute", "tile_keys", "tail"),
-    "sampler": ("sampler_s", "sampler_passes"),
-}
-PUBLISHED_WEIGHT = 1.0
-"""Weight of the published A100 figures against Vidur's table, which disagrees with them by up to a quarter."""
-
-
-def fit(name: str, data: Path) -> dict[str, object]:
-    """Efficiencies by coordinate search from those of the sheet, least mean square of log(predicted / measured)."""
-    hardware = get_hardware(name)
-    for what, fields in FITTED.items():
-        if name == "rtx-4090" or what in ("products", "memory-bound"):  # all that the A100 has a table for
-            loss = _loss_4090(what, data) if name == "rtx-4090" else _loss_a100(what, data)
-            hardware = search(hardware, fields, loss)
-    return {"hardware": name, "efficiency": hardware.as_dict()["efficiency"]}
-
-
-def search(hardware: HardwareSheet, fields: Iterable[str], loss: Callable[[HardwareSheet], float]) -> HardwareSheet:
-    """The sheet with `fields` of its efficiency moved by shrinking factors while that lowers `loss`."""
-    best, step = loss(hardware), 0.16
-    while step > 0.004:
-        moved = False
-        for field in fields:
-            for factor in (1 + step, 1 / (1 + step)):
-                value = getattr(hardware.efficiency, field) * factor
-                if field in ("wave", "tail") and value > 1:
-                    continue
-                trial = replace(hardware, efficiency=_rounded(hardware.efficiency, field, value))
-                if (found := loss(trial)) < best - 1e-7:
-                    hardware, best, moved = trial, found, True
-        step = step if moved else step / 2
-    return hardware
-
-
-def _rounded(efficiency: Efficiency, field: str, value: float) -> Efficiency:
-    changes: dict[str, Any] = {field: float(f"{value:.4g}")}
-    return replace(efficiency, **changes)
-
-
-def _loss_a100(what: str, data: Path) -> Callable[[HardwareSheet], float]:
-    tables = vidur_table(data / VIDUR)
-    tables = {tp: dict(list(rows.items())[::3]) for tp, rows in tables.items()}
-
-    def loss(hardware: HardwareSheet) -> float:
-        pairs: Pairs = []
-        for tp, rows in tables.items():
-            cost = roofline("llama-3-8b", hardware, tp)
-            for tokens, ops in rows.items():
-                parts = cost.dense_parts(tokens)
-                if what == "products":
-                    measured = LAYERS * sum(ops[name] for name in VIDUR_PRODUCTS)
-                    pairs.append(("", measured, parts["gemm"]))
-                else:
-                    pairs.append(("", LAYERS * vidur_vectors(ops) + ops["emb"], parts["memory_bound"]))
-        extra = PUBLISHED_WEIGHT * _mean_square(published(hardware)[:7]) if what == "products" else 0.0
-        return _mean_square(pairs) + extra
-
-    return loss
-
-
-def _loss_4090(what: str, data: Path) -> Callable[[HardwareSheet], float]:
-    names = {
-        "products": ("4090 products", "4090 lm_head"),
-        "prefill and mixed attention": ("4090 prefill attention", "4090 mixed attention"),
-    }.get(what, (f"4090 {what}",))
-
-    def loss(hardware: HardwareSheet) -> float:
-        groups = rtx_4090_groups(data, hardware)
-        return sum(_mean_square(groups[name]) for name in names)
-
-    return loss
-
-
-def _mean_square(pairs: Pairs) -> float:
-    return statistics.fmean(math.log(predicted / measured) ** 2 for _, measured, predicted in pairs)
+def _other(card: str) -> str:
+    return next(name for name in CARDS if name != card)
 
 
 if __name__ == "__main__":

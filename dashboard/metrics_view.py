@@ -20,7 +20,7 @@ _FIGURES: tuple[tuple[str, str, tuple[tuple[str, str, str], ...], str], ...] = (
     ("Tokens per step", "tokens", (("tokens_per_iteration", "mean of a look's steps", "decode"),), ",.4~g"),
     ("Preemptions", "requests since the look before", (("preemptions", "preempted", "preempted"),), ",.0f"),
 )  # fmt: skip
-_LATENCIES = {"ttft": "TTFT", "itl": "ITL", "tpot": "TPOT", "e2e": "E2E"}
+_LATENCIES = {"ttft": "TTFT", "itl": "ITL", "tpot": "TPOT", "e2e": "E2E", "queue": "Queue"}
 CONFIG: Any = {"displayModeBar": False, "responsive": True}
 
 

@@ -18,8 +18,11 @@ from scheduler.errors import ConfigError, unknown_name
 from traces.atomic import atomic_path
 from traces.sound import open_checked
 
+from .against.figure import figure
+from .against.read import comparison_of
+from .against.words import badges, latency_table, sentences, totals_table
 from .data.run import Run, TraceRun
-from .look import DARK, FONT, LIGHT, MOST_RUNS, RUN_NAMES, look_named
+from .look import DARK, FONT, LIGHT, MOST_RUNS, RUN_NAMES, Figure, look_named
 from .panels import PANELS
 from .panels.base import Panel
 from .parts.diagnosis import description_of, evidence
@@ -92,6 +95,7 @@ def _rendered(scene: Scene, title: str, commands: dict[str, str]) -> str:
         scripts=[Markup(script) for script in scripts],
         runs=[_told(scene, index) for index in range(len(scene.runs))],
         summary=Markup(markup(summary(scene))),
+        compared=[told for index in range(len(scene.runs)) if (told := _compared(scene, index)) is not None],
         panels=[_panel(panel, scene) for panel in PANELS.values()],
         slowest_heads=HEADS,
         commands=commands,
@@ -129,19 +133,38 @@ def _told(scene: Scene, index: int) -> dict[str, Any]:
     }
 
 
+def _compared(scene: Scene, index: int) -> dict[str, Any] | None:
+    """What the report says of a run that was compared with a measured one; None of another."""
+    found = comparison_of(scene.runs[index])
+    if found is None:
+        return None
+    told: dict[str, Any] = {"name": scene.label(index), "key": f"against-{scene.runs[index].key}", "figure": None}
+    if isinstance(found, str):
+        return {**told, "tables": "", "notes": [found]}
+    parts = (badges(found), latency_table(found), totals_table(found))
+    drawn = figure(found, scene.look)
+    if drawn is not None:
+        told |= {"figure": _json(drawn), "height": drawn["layout"]["height"]}
+    return {**told, "tables": Markup("".join(map(markup, parts))), "notes": sentences(found)}
+
+
+def _json(drawn: Figure) -> Markup:
+    """A figure for an element of its own: plotly.io escapes what could end it."""
+    return Markup(plotly.io.json.to_json_plotly(drawn, engine="json"))
+
+
 def _requests(run: Run) -> int:
     return len(run.column("requests", "request"))
 
 
 def _panel(panel: Panel, scene: Scene) -> dict[str, Any]:
-    figure = panel.draw(scene)
+    drawn = panel.draw(scene)
     return {
         "key": panel.key,
         "title": panel.title,
         "question": panel.question,
         "words": panel.words(scene),
         "shares_x": panel.shares_x,
-        "height": figure["layout"]["height"],
-        # plotly.io escapes what could end the element it stands in
-        "figure": Markup(plotly.io.json.to_json_plotly(figure, engine="json")),
+        "height": drawn["layout"]["height"],
+        "figure": _json(drawn),
     }

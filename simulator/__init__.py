@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .calibrate import calibrate as calibrate
     from .capacity import capacity as capacity
     from .compare import compare as compare
     from .explain import explain as explain
@@ -23,6 +24,7 @@ _PUBLIC = {
     "sweep": "simulator.sweep",
     "capacity": "simulator.capacity",
     "explain": "simulator.explain",
+    "calibrate": "simulator.calibrate",
     "CostModel": "simulator.costs",
     "StepCost": "simulator.costs",
     "make_cost_model": "simulator.costs",

@@ -15,6 +15,7 @@ from traces.record import record_of
 from traces.trace import Trace
 
 from .costs import CostModel, make_cost_model
+from .costs.fit_terms import SHAPE_COLUMNS as OF_SHAPE
 from .costs.roofline import RooflineCost
 
 MOST_PRICED = 2000
@@ -22,10 +23,7 @@ MOST_PRICED = 2000
 IDLE, WAITING, PADDED, DOMINANT, FULL = 0.2, 0.1, 0.25, 0.5, 0.9
 """Shares from which on: the server counts as idle, its queue as waiting, its work as padding, a part of the device's
 time as all that matters, and slots or blocks as full. Judgement, not measurement: each share is in the evidence."""
-SHAPE_COLUMNS = (
-    "computed_tokens", "num_reqs", "logits_rows", "decode_rows", "decode_context", "prefill_rows", "prefill_context",
-    "prefill_pairs",
-)  # fmt: skip
+SHAPE_COLUMNS = tuple(OF_SHAPE.values())
 """Columns of `steps` from which a step is priced again, in the order of `StepShape`."""
 FREE = 1e9
 """Times as fast: what a device of so much arithmetic or bandwidth spends on it is nothing beside the rest."""
@@ -156,7 +154,7 @@ def roofs(model: RooflineCost) -> tuple[CostModel, CostModel]:
 def _sampled(trace: Trace) -> list[StepShape]:
     """The work of steps; evenly spaced ones of a long run."""
     columns = trace.columns("steps", list(SHAPE_COLUMNS))
-    steps = len(columns["num_reqs"])
+    steps = len(columns["rows"])
     chosen = np.arange(steps) if steps <= MOST_PRICED else np.linspace(0, steps - 1, MOST_PRICED).round().astype(int)
     return step_shapes({name: column[chosen] for name, column in columns.items()}, trace.meta["layout"])
 
@@ -201,7 +199,7 @@ def _saved(products: float, parts: Mapping[str, float]) -> float:
 
 
 def _generic_parts(work: Sequence[StepShape], model: CostModel) -> dict[str, float]:
-    alone = model.step_cost(StepShape("ragged", 1, 1, 1, 1, 1)).device_s
+    alone = model.step_cost(StepShape(work[0].layout, 1, 1, 1, 1, 1)).device_s if work else 0.0
     totals = {"compute": 0.0, "attention": 0.0, "weights": 0.0, "host": 0.0, "other": 0.0}
     for shape in work:
         cost = model.step_cost(shape)

@@ -186,9 +186,7 @@ class SimulatedEngine:
         inbox.aborts.clear()
 
     def _padding_s(self, plan: StepPlan, cost: StepCost) -> float:
-        """Seconds of the step's cost that its padding causes: its cost less that of the real rows alone."""
-        real = self._cost_model.step_cost(plan.real_shape)
-        return max(cost.device_s + cost.host_s - real.device_s - real.host_s, 0.0)
+        return self._cost_model.padding_s(cost, plan.real_shape, plan.layout)
 
     def _finish(self, plan: StepPlan, start_s: float, cost: StepCost, padding_s: float) -> None:
         finished = self._scheduler.update(plan)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
-from scheduler.config import SchedulerConfig
+from scheduler.config import Layout, SchedulerConfig
 from scheduler.errors import ConfigError, unknown_name
 from scheduler.policies import find_policy
 
-from .costs import CostModel, make_cost_model
-from .costs.base import split_options
+from .costs import CostModel, cost_model_class, make_cost_model
+from .costs.base import BUILT_IN, OwnSetup, split_options
 from .hardware import HardwareSheet, get_hardware
 from .memory import MemoryPlan, memory_plan
 from .models import ModelSheet, get_model
@@ -54,7 +54,12 @@ class Setup:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Setup:
-        """From flat settings, system and scheduler ones together; raises ConfigError for a name that is neither."""
+        """From flat settings, system and scheduler ones together; raises ConfigError for a name that is neither.
+
+        What a cost model's data is of (a fitted cost's model and device) stands in place of the defaults.
+        """
+        own = _own_setup(settings.get("cost", cls.cost))
+        settings = settings if own is None else {**own.settings, **settings}
         system = {name: value for name, value in settings.items() if name in SYSTEM_SETTINGS}
         scheduler = {name: value for name, value in settings.items() if name not in SYSTEM_SETTINGS}
         for name in scheduler:
@@ -64,17 +69,35 @@ class Setup:
 
     def build(self) -> System:
         """Look everything up and check that it fits together; raises ConfigError."""
-        model, hardware = get_model(self.model), get_hardware(self.hardware)
+        model, hardware = self._sheets()
         settings = {"max_model_len": model.max_positions, **self.scheduler}
         model.check_tensor_parallel(self.tensor_parallel)
         find_policy(settings.get("policy", "chunked"))
+        cost_model = self._cost_model(model, hardware)
         memory = None
         if "num_blocks" not in settings:
             memory = self._memory(model, hardware, settings)
             settings["num_blocks"] = memory.num_blocks
-        return System(SchedulerConfig(**settings), self._cost_model(model, hardware), memory, self)
+        return System(SchedulerConfig(**settings), cost_model, memory, self)
 
-    def _memory(self, model: ModelSheet, hardware: HardwareSheet, settings: Mapping[str, Any]) -> MemoryPlan:
+    def _sheets(self) -> tuple[ModelSheet, HardwareSheet | None]:
+        """By name, or those of the cost model's data; None where that is of a device without a sheet."""
+        own = _own_setup(self.cost)
+        if own is None:
+            return get_model(self.model), get_hardware(self.hardware)
+        own_model, own_device = (own.settings[name] == getattr(self, name) for name in ("model", "hardware"))
+        if self.weight_dtype != own.settings.get("weight_dtype", self.weight_dtype):
+            raise ConfigError(
+                f"cost {self.cost} is of {own.settings['weight_dtype']} weights; weight_dtype is {self.weight_dtype}"
+            )
+        model = own.model if own_model else get_model(self.model)
+        return model, own.hardware if own_device else get_hardware(self.hardware)
+
+    def _memory(self, model: ModelSheet, hardware: HardwareSheet | None, settings: Mapping[str, Any]) -> MemoryPlan:
+        if hardware is None:
+            raise ConfigError(
+                f"there is no hardware sheet of {self.hardware}, to tell its memory from; give num_blocks"
+            )
         sizes = {name: settings.get(name, _default(name)) for name in ("block_size", "max_num_seqs")}
         SchedulerConfig(**sizes)  # the memory sheet presumes valid sizes
         budget = settings.get("max_num_batched_tokens", _default("max_num_batched_tokens"))
@@ -90,7 +113,7 @@ class Setup:
             kv_dtype=self.kv_dtype,
         )
 
-    def _cost_model(self, model: ModelSheet, hardware: HardwareSheet) -> CostModel:
+    def _cost_model(self, model: ModelSheet, hardware: HardwareSheet | None) -> CostModel:
         name, options = split_options(self.cost)
         if name == "roofline":
             options = {"weight_dtype": self.weight_dtype, "kv_dtype": self.kv_dtype, **options}
@@ -99,7 +122,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class System:
-    """A setup made ready: what a run needs.
+    """A setup made ready: what a run needs. Raises ConfigError where the cost model cannot price such a run.
 
     Attributes:
         config: the scheduler's.
@@ -113,6 +136,10 @@ class System:
     memory: MemoryPlan | None
     setup: Setup
 
+    def __post_init__(self) -> None:
+        own: Layout = find_policy(self.config.policy).layout
+        self.cost_model.prepare(self.config, own if self.config.layout == "auto" else self.config.layout)
+
     def describe(self) -> dict[str, Any]:
         """For a trace's meta: enough to run it again."""
         return {
@@ -125,6 +152,12 @@ class System:
             "memory": None if self.memory is None else self.memory.as_dict(),
             "settings": {**{name: getattr(self.setup, name) for name in SYSTEM_SETTINGS}, **self.setup.scheduler},
         }
+
+
+def _own_setup(cost: Any) -> OwnSetup | None:
+    """What the data of a cost model of ours is of."""
+    name, options = split_options(cost)
+    return cost_model_class(name).own_setup(options) if name in BUILT_IN else None
 
 
 def _default(name: str) -> Any:

@@ -39,6 +39,8 @@ def test_every_command_in_the_table_exists_and_has_help() -> None:
         (["simulate", "--hardware", "a1000"], "unknown hardware 'a1000' (did you mean"),
         (["compare", "--policies", "static,orka"], "did you mean 'orca'?"),
         (["simulate", "--num-blocks", "20"], "KV blocks"),
+        (["simulate", "--cost", "fitted:path=none.json"], "none.json: cannot be read"),
+        (["calibrate", "none.trace"], "none.trace"),
     ],
 )
 def test_a_mistake_gets_one_sentence_and_exit_code_2(args: list[str], sentence: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 from scheduler.errors import ConfigError, InputError
 
 from .columns import Converter, datetimes, seconds
+from .result_files import is_result, read_result
 from .table import Chunk, Table
 from .workload import Workload, cut
 
@@ -99,6 +100,8 @@ def read_workload(
 ) -> Workload:
     """Read the workload in the file (or ServeGen folder) `path`, whatever its format.
 
+    The result of a load generator (`traces.result_files`) is the workload that it sent.
+
     Args:
         path: the file.
         sort: put requests in order of arrival; without it, times that decrease are an error.
@@ -117,6 +120,9 @@ def read_workload(
 
         return read_servegen(Path(path), seed=seed, span_s=span_s)
     _check_magic(path)
+    if is_result(path):
+        workload = read_result(path).workload()
+        return workload if span_s is None else cut(workload, span_s)
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             workload = _read_text(file, path, sort=sort, skip_bad=skip_bad, hash_block=hash_block)

@@ -41,6 +41,11 @@ def run_table(runs: Sequence[dict[str, Any]], console: Console) -> None:
             f"{run['slot_occupancy']:.1%}", f"{run['padding_fraction']:.1%}", f"{run['padding_s']:,.1f}", notes(run),
         )  # fmt: skip
     print_table(console, table, keys=2)
+    for run in runs:
+        if run["extrapolated"]:
+            found = run["extrapolated"]
+            text = f"{run['policy']}, {run['layout']}: {count(found['steps'], 'step')} extrapolated: {found['reason']}"
+            console.print(text, soft_wrap=True)
 
 
 def mean_and_p99(spread: dict[str, float] | None) -> str:

@@ -14,11 +14,11 @@ import numpy.typing as npt
 from scheduler.errors import InputError, UserError
 from traces import schema
 from traces.schema import CODES, Table
-from traces.store import META, NAMES, WORKLOAD, Columns
+from traces.store import META, NAMES, VALIDATION, WORKLOAD, Columns
 from traces.trace import Trace
 
 FILES = frozenset(
-    {META, NAMES, WORKLOAD}
+    {META, NAMES, VALIDATION, WORKLOAD}
     | {f"{name}.rows" for name in schema.RECORDED}
     | {f"{name}.parquet" for name in schema.READABLE if name != schema.TOKENS.name}
 )

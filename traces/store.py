@@ -24,6 +24,8 @@ META = "meta.json"
 NAMES = "names.jsonl"
 WORKLOAD = "workload.jsonl"
 """What a measured run was asked and gave, as a workload, where that was kept: enough to simulate it."""
+VALIDATION = "validation.json"
+"""How a simulated run compares with the measured one that it forecasts, where that was done."""
 LOCK = "steps.rows"
 """Locked (flock) by the recorder as long as it lives; a reader learns from it whether the trace still grows."""
 CHUNK_ROWS = 1 << 16
@@ -185,7 +187,7 @@ def _clear_old_trace(path: Path) -> None:
 
 def _unlink_trace_files(entries: Iterable[Path]) -> None:
     for entry in entries:
-        if entry.name in (META, NAMES, WORKLOAD) or entry.suffix in (".rows", ".parquet"):
+        if entry.name in (META, NAMES, WORKLOAD, VALIDATION) or entry.suffix in (".rows", ".parquet"):
             entry.unlink()
 
 

@@ -13,12 +13,14 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.errors import InputError
+from traces.quantiles import QuantileRange, quantile_range
+from traces.scrape import Counts, Scrape
+
 from .address import place, server_url
 from .ask import ask, client_for
-from .metric_names import cannot_tell
-from .quantiles import QuantileRange, quantile_range
-from .scrape import Counts, Scrape
 from .state import FeedState, StateKind, reason_of_status
+from .unsaid import cannot_tell
 from .wire import FeedError
 
 POLL_S = 1.0
@@ -197,7 +199,10 @@ def look(client: httpx.Client, url: str) -> Scrape:
     status, body = ask(client, f"{url}/metrics", where)
     if status != 200:
         raise FeedError(reason_of_status(status, where))
-    return Scrape.of(body.decode("utf-8", "replace"), time.time(), where)
+    try:
+        return Scrape.of(body.decode("utf-8", "replace"), time.time(), where)
+    except InputError as error:
+        raise FeedError(str(error)) from None
 
 
 def _row(scrape: Scrape, before: Scrape | None) -> tuple[float, ...]:

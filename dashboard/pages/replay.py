@@ -10,6 +10,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
+from dashboard.against.cards import cards
 from dashboard.board.callbacks import scene_of
 from dashboard.board.layout import board
 from dashboard.data.run import Run
@@ -53,6 +54,7 @@ def layout(services: Services, **query: Any) -> Any:
                 className="page-head",
             ),
             html.P(id="replay-said", className="said", **aria(live="polite")),
+            html.Div(id="replay-against", className="cards one-column against-cards"),
             board(view, list(PANELS)),
             html.Div(
                 [
@@ -111,6 +113,9 @@ def register(app: Dash, services: Services) -> None:
         Input("replay-runs", "value"),
         Input("replay-seen", "data"),
     )(partial(_told, services))
+    app.callback(Output("replay-against", "children"), Input("replay-runs", "value"), Input("theme", "data"))(
+        partial(_compared, services)
+    )
 
 
 def _choose(keys: list[str], fields: dict[str, str]) -> Any:
@@ -150,3 +155,11 @@ def _told(services: Services, keys: list[str], seen: Any) -> tuple[Any, Any]:
         return summary(scene), dmc.Stack([diagnosis(run) for run in scene.runs], gap="md")
     except UserError:
         return None, None  # the board says what is wrong with a run
+
+
+def _compared(services: Services, keys: list[str], theme: Any) -> list[Any]:
+    """A card for each run that was compared with a measured one."""
+    try:
+        return cards(scene_of(services, {"run": ",".join(keys or [])}, None, theme))
+    except UserError:
+        return []  # the board says what is wrong with a run

@@ -151,7 +151,7 @@ def _texts(found: Priced) -> list[str]:
 def _layers(found: Priced) -> dict[str, Floats]:
     """Layers of the figure, bottom first: parts by group."""
     model = found.pricing.model
-    groups = {**_GROUPS, **_LINEAR} if model is not None and model.name == "linear" else _GROUPS
+    groups = {**_GROUPS, **_LINEAR} if model is not None and model.name in ("linear", "fitted") else _GROUPS
     layers: dict[str, Floats] = {}
     for part, group in groups.items():
         if part in found.parts and found.parts[part].any():

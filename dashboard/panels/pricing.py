@@ -16,6 +16,7 @@ from simulator.costs import CostModel, cost_model_names, make_cost_model
 from simulator.costs.roofline import RooflineCost
 from simulator.hardware import HARDWARE, Efficiency, HardwareSheet
 from simulator.models import ModelSheet
+from simulator.recorded_model import recorded_model
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 CPU = "cpu"
@@ -60,13 +61,14 @@ def _simulated(meta: Mapping[str, Any]) -> Pricing:
     name = told["name"]
     if name == "recorded":
         return Pricing(None, "its durations are those of a recording")
+    if name == "profile":
+        return Pricing(None, "its operator tables are not part of the trace")
     if name not in cost_model_names():  # `module:Class` would import what a stranger's trace names
         return Pricing(None, "its cost model is not one of the installed ones")
     hardware = None if told["hardware"] is None else _hardware(told["hardware"])
     model = None if told["model"] is None else ModelSheet(**told["model"])
-    built = make_cost_model(
-        name, model=model, hardware=hardware, tensor_parallel=told["tensor_parallel"], **told["options"]
-    )
+    options = {**told["options"], "fit": told["fit"]} if name == "fitted" else told["options"]
+    built = make_cost_model(name, model=model, hardware=hardware, tensor_parallel=told["tensor_parallel"], **options)
     return Pricing(built, name if hardware is None or name != "roofline" else f"roofline of {hardware.name}")
 
 
@@ -76,7 +78,7 @@ def _measured(meta: Mapping[str, Any]) -> Pricing:
         return Pricing(None, "no hardware sheet fits this device")
     if width == "fp32" and sheet.name != CPU:
         return Pricing(None, f"the sheet of {sheet.name} has no rate for float32")
-    model = _model_sheet(meta)
+    model = recorded_model(meta)
     built = make_cost_model("roofline", model=model, hardware=sheet, weight_dtype=width, kv_dtype=width)
     return Pricing(built, f"roofline of {sheet.name}")
 
@@ -90,13 +92,3 @@ def sheet_named_in(device: str) -> HardwareSheet | None:
 
 def _hardware(told: Mapping[str, Any]) -> HardwareSheet:
     return HardwareSheet(**{**told, "efficiency": Efficiency(**told["efficiency"])})
-
-
-def _model_sheet(meta: Mapping[str, Any]) -> ModelSheet:
-    shape = meta["architecture"]
-    return ModelSheet(
-        name=str(meta["model"]), hidden=shape["hidden_size"], layers=shape["num_layers"], heads=shape["num_heads"],
-        kv_heads=shape["num_kv_heads"], head_dim=shape["head_dim"], intermediate=shape["intermediate_size"],
-        vocab=shape["vocab_size"], max_positions=shape["max_positions"], source="the architecture in the run's meta",
-        tied_embeddings=shape["tie_word_embeddings"], qkv_bias=shape["qkv_bias"], qk_norm=shape["qk_norm"],
-    )  # fmt: skip

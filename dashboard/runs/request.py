@@ -30,6 +30,8 @@ _NAME = r"[A-Za-z0-9][\w.-]*"
 _MODEL = re.compile(rf"({_NAME}/)?{_NAME}")
 _COST = rf"{_NAME}(:\w+=[\w.+-]+(,\w+=[\w.+-]+)*)?"
 _COSTS = re.compile(rf"{_COST}(,{_COST})*")
+_FILE_OPTION = re.compile(r"[:,](path|dir)=")
+"""Options of cost models that name a file or a folder."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,8 @@ def _check_name(name: str, value: object, allowed: Collection[str]) -> None:
         return
     pattern, known = _PATTERNS[name]
     parts = [value] if name == "cost" else value.split(",")
-    if not all(pattern.fullmatch(part) for part in parts) or value.endswith(".json"):
+    reads = value.endswith(".json") or (name == "cost" and _FILE_OPTION.search(value))
+    if not all(pattern.fullmatch(part) for part in parts) or reads:
         raise ConfigError(f"{name} is {value!r}; expected a name that this dashboard offers: {', '.join(known())}")
 
 

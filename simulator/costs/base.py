@@ -6,9 +6,11 @@ import importlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any, ClassVar
 
+from scheduler.config import Layout, SchedulerConfig
 from scheduler.errors import ConfigError, UserError, unknown_name
 from scheduler.plan import StepShape
 from scheduler.plugins import checked_class, class_of_module
@@ -19,6 +21,7 @@ from ..models import ModelSheet, get_model
 ENTRY_POINTS = "batchscope.cost_models"
 """Entry point group in which a package offers cost models: name -> class."""
 BUILT_IN: dict[str, str] = {
+    "fitted": "simulator.costs.fitted:FittedCost",
     "linear": "simulator.costs.linear:LinearCost",
     "profile": "simulator.costs.profile:ProfileCost",
     "recorded": "simulator.costs.recorded:RecordedCost",
@@ -57,6 +60,21 @@ class StepCost:
         if self._model is None or self._shape is None:
             return {"device": self.device_s, "host": self.host_s}
         return self._model.breakdown(self._shape)
+
+
+@dataclass(frozen=True)
+class OwnSetup:
+    """What the data of a cost model is of, for a user who names no other.
+
+    Attributes:
+        settings: settings of `simulator.setup.Setup` that it decides.
+        model: the sheet that ``settings["model"]`` stands for.
+        hardware: the sheet that ``settings["hardware"]`` stands for; None: there is none of that device.
+    """
+
+    settings: Mapping[str, Any]
+    model: ModelSheet
+    hardware: HardwareSheet | None
 
 
 class CostModel(ABC):
@@ -99,9 +117,31 @@ class CostModel(ABC):
         self.extrapolated_steps = 0
         """Steps priced since the last `reset` for which the model has no measured ground."""
 
+    @classmethod
+    def own_setup(cls, options: Mapping[str, Any]) -> OwnSetup | None:
+        """What a model with these options is of, where that stands in its data; None: what the user says."""
+        return None
+
+    def prepare(self, config: SchedulerConfig, layout: Layout) -> None:
+        """Called before a run with its settings and layout: raises ConfigError where the model cannot price it."""
+        return None
+
     @abstractmethod
     def step_cost(self, shape: StepShape) -> StepCost:
         """The price of a step of this shape; called once a step, so it should take about a microsecond."""
+
+    def padding_s(self, cost: StepCost, real: StepShape, layout: Layout) -> float:
+        """Seconds of a step's price that its padding causes: its price less that of its real rows alone.
+
+        Args:
+            cost: the step's price.
+            real: the step without its padding, as a flat row; nothing of it is counted as extrapolated.
+            layout: in which the step was computed.
+        """
+        counted = self.extrapolated_steps
+        bare = self.step_cost(real)
+        self.extrapolated_steps = counted
+        return max(cost.device_s + cost.host_s - bare.device_s - bare.host_s, 0.0)
 
     def breakdown(self, shape: StepShape) -> dict[str, float]:
         """Seconds by named part of a step of this shape, for a model that hands itself and the shape to `StepCost`."""
@@ -146,7 +186,7 @@ def make_cost_model(
     """A cost model by name.
 
     Args:
-        name: ``linear``, ``profile``, ``recorded``, ``roofline``, a name offered under the entry point
+        name: ``fitted``, ``linear``, ``profile``, ``recorded``, ``roofline``, a name offered under the entry point
             `ENTRY_POINTS`, or ``module:Class``; options may follow it, as in ``linear:step_s=0.01,token_s=2e-5``.
         model: sheet, or name or path of one (see `simulator.models.get_model`).
         hardware: sheet, or name of one.

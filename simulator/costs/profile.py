@@ -68,7 +68,6 @@ class ProfileCost(CostModel):
         self._rows: dict[int, float] = {}
         self._logits: dict[int, float] = {}
         self._most_rows, self._most_sequences = tables.layer.at[-1], self._parts.most_sequences
-        self._flagged: tuple[int, int, int] | None = None
 
     def step_cost(self, shape: StepShape) -> StepCost:
         """The price of a step of this shape."""
@@ -81,7 +80,7 @@ class ProfileCost(CostModel):
             logits_s = self._logits[logits] = sum(self._parts.logits(logits).values())
         attention_s, beyond = self._attention_s(shape)
         if beyond or rows > self._most_rows or logits > self._most_sequences:
-            self._flag(shape)
+            self.extrapolated_steps += 1
         host_s = self._host_step + self._host_request * shape.num_reqs
         return StepCost(row_s + logits_s + attention_s, host_s, self, shape)
 
@@ -111,7 +110,6 @@ class ProfileCost(CostModel):
     def reset(self) -> None:
         """Forget the batches of the run before."""
         super().reset()
-        self._flagged = None
         if self._attention is not None:
             self._attention.reset()
 
@@ -121,13 +119,6 @@ class ProfileCost(CostModel):
             return self._parts.roofline_attention(shape), True
         seconds = self._parts.layers * self._attention.seconds(shape)
         return seconds, self._attention.beyond
-
-    def _flag(self, shape: StepShape) -> None:
-        """Count the step once: engines ask again for the price of the same step without its padding."""
-        work = (shape.num_reqs, shape.decode_context, shape.prefill_pairs)
-        if work != self._flagged:
-            self._flagged = work
-            self.extrapolated_steps += 1
 
 
 class _Parts:

@@ -67,9 +67,9 @@ def tape(monkeypatch: pytest.MonkeyPatch) -> Tape:
 
 
 def answers(model: Path, ops: str, **settings: Any) -> list[list[int]]:
-    params = [SamplingParams(temperature=0.0, max_tokens=3 + i % 4, ignore_eos=True) for i in range(6)]
+    params = [SamplingParams(temperature=0.0, max_tokens=3 + i % 3, ignore_eos=True) for i in range(5)]
     with Engine(model, ops=ops, **{**SETTINGS, **settings}) as engine:
-        return [output.token_ids for output in engine.generate(random_prompts(6, longest=20), params)]
+        return [output.token_ids for output in engine.generate(random_prompts(5, longest=12), params)]
 
 
 @pytest.mark.parametrize("ahead", [False, True], ids=["sync", "async"])

@@ -45,14 +45,15 @@ def test_parts_of_a_simulated_run_add_up_to_its_device_seconds(tmp_path: Path) -
     assert not traces_named(figure, "device, simulated")
 
 
-def test_a_line_is_priced_in_its_own_words() -> None:
-    (found,) = priced(scene(sample("chunked-simulated"), end=1.0))
+def test_a_line_is_priced_in_its_own_words(tmp_path: Path) -> None:
+    run = simulated_run(tmp_path, requests=20, cost="linear:step_s=0.008,token_s=1e-4")
+    (found,) = priced(scene(run))
     told = found.pricing.model
     assert told is not None
     rows = found.window.values("computed_tokens")
     assert found.window.exact
     np.testing.assert_allclose(found.parts["gemm"], told.options()["token_s"] * rows)
-    assert {"fixed", "per row"} <= {trace["name"] for trace in PANEL.draw(scene(sample("chunked-simulated")))["data"]}
+    assert {"fixed", "per row"} <= {trace["name"] for trace in PANEL.draw(scene(run))["data"]}
 
 
 def test_no_roof_is_above_the_price_and_together_they_cover_it(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.live.metric_names import SGLANG, VLLM
 from dashboard.live.prometheus import MetricsFeed, MetricsHistory
-from dashboard.live.quantiles import quantile_range
-from dashboard.live.scrape import Counts, Scrape
-from dashboard.live.wire import FeedError
+from scheduler.errors import InputError
+from traces.metric_names import SGLANG, VLLM
+from traces.quantiles import quantile_range
+from traces.scrape import Counts, Scrape
 
 from .live_servers import serving, until
 
@@ -181,14 +181,14 @@ def test_a_feed_watches_over_a_socket_and_says_when_the_server_is_gone_and_back(
     ],
 )
 def test_metrics_that_are_none_are_refused_in_one_sentence(text: str, why: str) -> None:
-    with pytest.raises(FeedError, match=why) as error:
+    with pytest.raises(InputError, match=why) as error:
         scrape(text)
     assert "\n" not in str(error.value)
 
 
 @given(st.text(max_size=80), st.sampled_from(["vllm:num_requests_running", "vllm:x_bucket", "sglang:token_usage"]))
 def test_no_text_breaks_the_reader(noise: str, name: str) -> None:
-    with contextlib.suppress(FeedError):  # a sentence, and nothing else
+    with contextlib.suppress(InputError):  # a sentence, and nothing else
         scrape(f"{name}{noise}\n")
 
 

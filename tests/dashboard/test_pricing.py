@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
+from dashboard.panels.cost import priced
 from dashboard.panels.pricing import pricing_of, sheet_named_in
+from simulator.calibrate import calibrate, write_cost
 from simulator.hardware import HARDWARE
+from traces.samples import sample_path
 
-from .runs import random_run, sample
+from .runs import random_run, sample, scene, simulated_run
 
 
 @pytest.mark.parametrize(
@@ -32,6 +38,17 @@ def test_a_run_is_priced_by_its_own_cost_model() -> None:
     model = pricing_of(run).model
     assert model is not None
     assert model.describe() == run.meta["cost_model"]
+
+
+def test_a_run_of_a_fitted_cost_is_priced_without_its_file(tmp_path: Path) -> None:
+    write_cost(calibrate([sample_path("chunked")]), tmp_path / "cost.json")
+    run = simulated_run(tmp_path, requests=20, cost=f"fitted:path={tmp_path / 'cost.json'}", num_blocks=200)
+    (tmp_path / "cost.json").unlink()
+    model = pricing_of(run).model
+    assert model is not None
+    assert model.describe() == run.meta["cost_model"]
+    (found,) = priced(scene(run))
+    np.testing.assert_allclose(sum(found.parts.values()), run.column("steps", "device_s"), rtol=1e-9)
 
 
 def test_a_measured_run_is_priced_from_its_own_architecture() -> None:

@@ -187,8 +187,9 @@ def test_beyond_the_tables_a_step_is_counted_once_and_costs_more(tables: Path, s
     cost = cost_of(tables)
     inside = cost.step_cost(StepShape.of("ragged", [1] * 4, [128] * 4)).device_s
     assert cost.extrapolation() is None
-    price = cost.step_cost(shape).device_s
-    cost.step_cost(shape)  # the price without padding: the same step
+    whole = cost.step_cost(shape)
+    price = whole.device_s
+    assert cost.padding_s(whole, shape, "ragged") < 1e-12  # the same step priced again, and not counted
     extrapolation = cost.extrapolation()
     assert extrapolation is not None
     assert extrapolation["steps"] == 1

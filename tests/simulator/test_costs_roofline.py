@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 from scheduler.errors import ConfigError
 from scheduler.plan import StepShape
 from simulator.costs import make_cost_model
-from simulator.costs.roofline import (
+from simulator.costs.roofline import RooflineCost
+from simulator.costs.roofline_attention import waves, windowed_sums
+from simulator.costs.roofline_dense import (
     RING_ALLREDUCE_EFFICIENCY,
     RING_ALLREDUCE_S,
-    RooflineCost,
     expected_experts,
     gemm_seconds,
-    windowed_sums,
+    tiles,
+    vector_seconds,
 )
 from simulator.hardware import HARDWARE, Efficiency, HardwareSheet, get_hardware
 from simulator.models import MODELS, get_model
@@ -25,7 +27,7 @@ from simulator.models import MODELS, get_model
 IDEAL = Efficiency(
     kernel_s=0.0, bandwidth=1.0, compute=1.0, tile_rows=1, tile_cols=1, wave=0.0, tile_overhead=0.0, blend=200.0,
     vector_s=0.0, vector_bandwidth=1.0, decode_s=0.0, decode_block_s=0.0, kv_bandwidth=1.0, attention_compute=1.0,
-    query_tile=1, tile_keys=0.0, tail=0.0, sampler_s=0.0, sampler_passes=0.0,
+    query_tile=1, key_tile=1, tile_keys=0.0, tail=0.0, sampler_s=0.0, sampler_passes=0.0,
 )  # fmt: skip
 """A device that reaches its peaks: the plain roofline."""
 
@@ -233,16 +235,32 @@ def test_host_and_launch_terms_are_added_as_given() -> None:
     assert price.breakdown()["launch"] == pytest.approx(32e-5)
 
 
-def test_steps_beyond_the_measured_rows_are_counted() -> None:
+@pytest.mark.parametrize(
+    ("within", "beyond", "what"),
+    [
+        ([(2048, 0)], [(2049, 0)], "rows of a step above 2,048"),
+        ([(1, 16383)] * 8, [(1, 16383)] * 8 + [(1, 0)], "KV positions of a step above 131,072"),
+        ([(1, 18431)], [(1, 18432)], "mean context of a step's requests above 18,432"),
+    ],
+)
+def test_steps_beyond_what_was_measured_are_counted_with_the_reason(
+    within: list[tuple[int, int]], beyond: list[tuple[int, int]], what: str
+) -> None:
     cost = roofline(hardware="rtx-4090")
-    device_s(cost, [(2048, 0)])
+    device_s(cost, within)
     assert cost.extrapolation() is None
-    device_s(cost, [(2049, 0)])
+    device_s(cost, beyond)
     told = cost.extrapolation()
     assert told is not None
     assert told["steps"] == 1
+    assert told["reason"].endswith(f"fitted to: {what}")
     cost.reset()
-    assert cost.extrapolated_steps == 0
+    assert cost.extrapolation() is None
+
+
+def test_cards_without_bounds_of_context_count_rows_alone() -> None:
+    device_s(cost := roofline(), [(1, 100_000)] * 100)
+    assert cost.extrapolation() is None
 
 
 def test_padded_rectangle_costs_its_rows() -> None:
@@ -264,6 +282,53 @@ def test_wave_of_tiles_is_charged_whole_when_asked_for() -> None:
     one_wave = gemm_seconds(hardware, 1e12, 2.0, 64, 4096, 64 * 100)
     assert gemm_seconds(hardware, 1e12, 2.0, 1, 4096, 64) == pytest.approx(one_wave)
     assert gemm_seconds(hardware, 1e12, 2.0, 65, 4096, 64 * 100) == pytest.approx(2 * one_wave)
+
+
+def test_product_takes_the_tile_that_suits_its_rows() -> None:
+    """Of 64 and 128 rows a tile, with loads as long as the arithmetic of 64 rows: the larger once both are full."""
+    eff = replace(IDEAL, tile_rows=64, tile_cols=64, tile_doublings=1, tile_edge=64.0)
+    assert sorted(tiles(eff)) == [(64, 64), (64, 128), (128, 64)]
+    hardware = replace(ideal(), sms=1, memory_bandwidth=1e30, efficiency=eff)
+
+    def tile_s(rows: int, cols: int) -> float:
+        return 2 * rows * cols * 4096 / 1e12 * (1 + 64 * (1 / rows + 1 / cols))
+
+    assert gemm_seconds(hardware, 1e12, 2.0, 64, 4096, 64) == pytest.approx(tile_s(64, 64))
+    assert gemm_seconds(hardware, 1e12, 2.0, 128, 4096, 64) == pytest.approx(tile_s(128, 64))
+    assert gemm_seconds(hardware, 1e12, 2.0, 1, 4096, 256) == pytest.approx(2 * tile_s(64, 128))
+
+
+def test_memory_bound_operators_move_at_the_rate_of_the_cache_that_holds_them() -> None:
+    eff = replace(IDEAL, l2_bandwidth=4.0)
+    hardware = replace(ideal(), l2_bytes=2**20, efficiency=eff)
+    least, most = 1_000, 100_000_000  # bytes / 2: far within the cache, far beyond it
+    assert vector_seconds(hardware, 1, least) == pytest.approx(2 * least / hardware.memory_bandwidth / 4, rel=1e-3)
+    assert vector_seconds(hardware, 1, most) == pytest.approx(2 * most / hardware.memory_bandwidth, rel=1e-3)
+    half = vector_seconds(hardware, 1, 2**19)
+    assert half == pytest.approx(2**20 / hardware.memory_bandwidth * (1 / 4 + 1) / 2)
+
+
+def test_memory_bound_operators_take_at_least_a_blocks_own_row() -> None:
+    hardware = replace(ideal(), efficiency=replace(IDEAL, vector_s=1e-6, vector_number_s=1e-10))
+    assert vector_seconds(hardware, 1, 10_000) == pytest.approx(2e-6)
+    assert vector_seconds(hardware, 10**6, 10_000) == pytest.approx(2e10 / hardware.memory_bandwidth)
+
+
+@given(st.floats(0.01, 100), st.floats(0.01, 10))
+def test_waves_are_whole_where_full_never_fewer_than_blocks_and_grow_with_them(blocks: float, more: float) -> None:
+    assert max(1.0, blocks) <= waves(blocks) <= -(-blocks // 1)
+    assert waves(blocks) <= waves(blocks + more) + 1e-12
+    assert waves(round(blocks) + 1.0) == round(blocks) + 1.0
+
+
+def test_attention_with_fewer_blocks_than_sms_takes_its_longest_and_no_more() -> None:
+    """4 heads' blocks on 108 SMs: a prefill and decodes side by side take what the longest takes alone."""
+    model = replace(get_model("llama-3-8b"), heads=4, kv_heads=4)
+    hardware = replace(ideal(), memory_bandwidth=1e30)
+    cost = roofline(model=model, hardware=hardware)  # type: ignore[arg-type]  # a sheet, where names are usual
+    alone = cost.attention_s(0, 0, 1, 1000, 1000, 1)
+    assert cost.attention_s(3, 3 * 500, 1, 1000, 1000, 1) == pytest.approx(alone)
+    assert cost.attention_s(3, 3 * 2000, 1, 1000, 1000, 1) == pytest.approx(2 * alone)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ import numpy.typing as npt
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from .metric_names import DIALECTS, LATENCIES, Dialect
-from .wire import FeedError
+from scheduler.errors import InputError
+
+from .metric_names import DIALECTS, Dialect
 
 Floats = npt.NDArray[np.float64]
 PREFIXES = tuple(dialect.prefix for dialect in DIALECTS)
@@ -25,16 +26,18 @@ class Counts:
     Attributes:
         bounds: upper ends of the buckets, seconds, the last infinite; ``(buckets,)``.
         counts: values in each bucket, not summed up; ``(buckets,)``.
+        sum_s: of all values, seconds; nan where the server does not tell.
     """
 
     bounds: Floats
     counts: Floats
+    sum_s: float = math.nan
 
     def since(self, before: Counts) -> Counts | None:
         """What came after an earlier look; None when that was of another run (fewer values, or other buckets)."""
         if not np.array_equal(self.bounds, before.bounds) or (self.counts < before.counts).any():
             return None
-        return Counts(self.bounds, self.counts - before.counts)
+        return Counts(self.bounds, self.counts - before.counts, self.sum_s - before.sum_s)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +60,11 @@ class Scrape:
 
     @classmethod
     def of(cls, text: str, time_s: float, where: str) -> Scrape:
-        """From Prometheus text. Raises FeedError when it is none, or none that we know."""
+        """From Prometheus text. Raises InputError when it is none, or none that we know."""
         samples = _samples(text, where)
         dialect = next((each for each in DIALECTS if any(name.startswith(each.prefix) for name in samples)), None)
         if dialect is None:
-            raise FeedError(f"{where} has metrics, but none of vLLM, SGLang or batchscope")
+            raise InputError(f"{where} has metrics, but none of vLLM, SGLang or batchscope")
         model = next(
             (s.labels["model_name"] for all_ in samples.values() for s in all_ if "model_name" in s.labels), ""
         )
@@ -91,7 +94,7 @@ def _samples(text: str, where: str) -> _Samples:
             for sample in family.samples:
                 found.setdefault(sample.name, []).append(sample)
     except (ValueError, KeyError, IndexError, TypeError) as error:  # what its parser raises on broken lines
-        raise FeedError(f"the metrics of {where} are no Prometheus text ({error})") from None
+        raise InputError(f"the metrics of {where} are no Prometheus text ({error})") from None
     return found
 
 
@@ -107,10 +110,13 @@ def _values(dialect: Dialect, samples: _Samples) -> dict[str, float]:
 
 
 def _latencies(dialect: Dialect, samples: _Samples) -> dict[str, Counts]:
-    buckets = {name.removesuffix("_bucket"): each for name, each in samples.items() if name.endswith("_bucket")}
-    named = {what: _first(dialect.histograms.get(what, ()), buckets) for what in LATENCIES}
-    found = {what: _counts(buckets[name]) for what, name in named.items() if name}
-    return {what: counts for what, counts in found.items() if counts is not None}
+    found: dict[str, Counts] = {}
+    for what, names in dialect.histograms.items():
+        name = _first([f"{each}_bucket" for each in names], samples)
+        counts = _counts(samples[name], samples.get(f"{name.removesuffix('_bucket')}_sum", [])) if name else None
+        if counts is not None and what != "iteration_tokens":
+            found[what] = counts
+    return found
 
 
 def _first(names: Iterable[str], there: Mapping[str, object]) -> str | None:
@@ -124,8 +130,8 @@ def _total(samples: list[Sample], *, mean: bool = False) -> float:
     return total / len(whole) if mean else total
 
 
-def _counts(samples: list[Sample]) -> Counts | None:
-    """Buckets of all engines together; None when they make no histogram."""
+def _counts(samples: list[Sample], totals: list[Sample]) -> Counts | None:
+    """Buckets and sums of all engines together; None when they make no histogram."""
     sums: dict[float, float] = {}
     for sample in samples:
         try:
@@ -138,4 +144,4 @@ def _counts(samples: list[Sample]) -> Counts | None:
     counts = np.diff(cumulative, prepend=0.0)
     if bounds[-1] != math.inf or not np.isfinite(cumulative).all() or (counts < 0).any():
         return None
-    return Counts(bounds, counts)
+    return Counts(bounds, counts, sum(sample.value for sample in totals) if totals else math.nan)

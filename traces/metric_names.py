@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 LATENCIES = {
@@ -23,7 +23,7 @@ class Dialect:
         prefix: of its names.
         gauges: `running`, `waiting`, `kv_use` (a fraction), `generation_per_s`, `slots_busy`, `slots_total`.
         counters: `preemptions`, `prompt_tokens`, `generation_tokens`.
-        histograms: `iteration_tokens` and the keys of `LATENCIES`.
+        histograms: `iteration_tokens`, `queue`, and the keys of `LATENCIES`.
     """
 
     server: str
@@ -55,6 +55,7 @@ VLLM = Dialect(
         "itl": ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
         "tpot": ("vllm:request_time_per_output_token_seconds",),
         "e2e": ("vllm:e2e_request_latency_seconds",),
+        "queue": ("vllm:request_queue_time_seconds",),
     },
 )
 # Our own server speaks vLLM's names and adds some: backend/server/metrics.py.
@@ -95,36 +96,3 @@ SGLANG = Dialect(
 )
 DIALECTS = (BATCHSCOPE, VLLM, SGLANG)
 """Ours first: it also has vLLM's names."""
-
-_WORDS = {
-    "running": "how many requests run",
-    "waiting": "how many requests wait",
-    "kv_use": "how full the KV cache is",
-    "preemptions": "preemptions",
-    "prompt_tokens": "prompt tokens per second",
-    "generation_tokens": "output tokens per second",
-    "iteration_tokens": "how many tokens a step has",
-    **LATENCIES,
-}
-
-
-def cannot_tell(dialect: Dialect, known: Iterable[str]) -> list[str]:
-    """What this source leaves unsaid, in sentences.
-
-    Args:
-        dialect: the server's.
-        known: what was found there, by our names.
-    """
-    who = dialect.server
-    sentences = [
-        "Who sits in which slot: there are counts here, no requests.",
-        "What a single step did: numbers are sums and means between two looks.",
-        "Percentiles exactly: latencies come as counts per bucket, so each lies between two bounds.",
-        "Why the head of the queue waits: for a slot, for tokens of the budget, or for KV blocks.",
-    ]
-    if dialect is not BATCHSCOPE:
-        sentences[1:1] = ["Padding: rows computed for nothing are not counted.", f"How many slots {who} has."]
-    if dialect is SGLANG:
-        sentences.append("When prompt tokens were computed: SGLang counts them when their request ends.")
-    missing = [words for name, words in _WORDS.items() if name not in set(known)]
-    return [*sentences, *(f"This server does not tell {words}." for words in missing)]

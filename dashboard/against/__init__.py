@@ -1,0 +1,1 @@
+"""A simulated run against the measured one that it forecasts (`traces.validation`)."""
