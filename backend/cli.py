@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,18 +40,22 @@ PROMPTS = ("What is 2+2?", "Name a color.", "Say hello.", "Capital of France?")
 @click.option("--rate", type=float, help="Stretch arrivals to so many requests a second (with --realtime).")
 @click.option("--realtime", is_flag=True, help="Requests arrive when the workload says, not all at the start.")
 @click.option("--concurrency", type=click.IntRange(min=1), help="So many clients that wait for their answers.")
+@click.option("--probe", is_flag=True, help="Time the same small work between steps: how slow the machine was.")
 @click.option("--trace", type=click.Path(), help="Record the step trace into this folder (NAME.trace).")
 @engine_options
 @common_options
 def run(
     workload: str | None, prompts: tuple[str, ...], plain: bool, temperature: float, top_p: float,
     max_tokens: int | None, requests: int | None, skip_bad: bool, rate: float | None, realtime: bool,
-    concurrency: int | None, trace: str | None, seed: int, out: str | None, as_json: bool, model: str, **settings: Any,
+    concurrency: int | None, probe: bool, trace: str | None, seed: int, out: str | None, as_json: bool, model: str,
+    **settings: Any,
 ) -> None:  # fmt: skip
     """Run the real engine: answers to prompts, or a WORKLOAD (file or preset) measured step by step."""
     modules_of_this_folder()
     options = {"trace": trace, "seed": seed, **given(settings)}
     if workload is None:
+        if probe:
+            raise ConfigError("--probe is for a workload; leave it out")
         sampling = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
         answers = _answer(model, prompts or PROMPTS, sampling, plain, options)
         emit(answers, as_json=as_json, out=out, render=lambda console: _answer_table(answers, console))
@@ -58,7 +63,7 @@ def run(
     if prompts or plain:
         raise ConfigError("--prompt and --plain are for prompts; leave the workload out, or leave them out")
     source = _workload(workload, requests, rate, seed, skip_bad)
-    record = _replay(model, source, options, realtime, concurrency, skip_bad)
+    record = _replay(model, source, options, {"realtime": realtime, "concurrency": concurrency}, probe, skip_bad)
     for reason, count in record["skipped"].items():
         click.echo(f"skipped {count} requests: {reason}", err=True)
     emit(record, as_json=as_json, out=out, render=lambda console: _replay_table(record, trace, console))
@@ -105,7 +110,7 @@ def _workload(name: str, requests: int | None, rate: float | None, seed: int, sk
 
 
 def _replay(
-    model: str, workload: Workload, options: dict[str, Any], realtime: bool, concurrency: int | None, skip_bad: bool
+    model: str, workload: Workload, options: dict[str, Any], load: dict[str, Any], probe: bool, skip_bad: bool
 ) -> dict[str, Any]:
     from traces.record import record_of
     from traces.servable import servable_with
@@ -113,13 +118,17 @@ def _replay(
     from traces.write_workload import write_workload
 
     from .engine import Engine
+    from .probe import probe_for
     from .replay import check_load, replay
     from .workload_log import WorkloadLog
 
-    check_load(realtime, concurrency)
-    load = {"realtime": realtime, "concurrency": concurrency}
+    check_load(**load)
     start_s = time.perf_counter()
-    with Engine(model, note={"load": load}, **options) as engine, progress("running", len(workload)) as bar:
+    with ExitStack() as stack:
+        engine = stack.enter_context(Engine(model, note={"load": load}, **options))
+        bar = stack.enter_context(progress("running", len(workload)))
+        if probe:
+            stack.enter_context(probe_for(model, options)).beside(engine)
         workload = servable_with(engine.config, workload, skip_bad=skip_bad)
         engine.annotate(
             workload={"name": workload.name, "requests": len(workload), "digest": workload.digest()},
@@ -127,7 +136,7 @@ def _replay(
         )
         log = WorkloadLog(engine.config.block_size)
         engine.observe_ends(log.note)
-        replay(engine, workload, realtime=realtime, concurrency=concurrency, on_end=lambda: bar.advance(1))
+        replay(engine, workload, **load, on_end=lambda: bar.advance(1))
     assert engine.trace is not None
     if options["trace"] is not None:
         write_workload(log.workload(workload.name), Path(options["trace"]) / WORKLOAD)

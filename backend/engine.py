@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -258,6 +259,15 @@ class Engine:
     def observe_ends(self, callback: Callable[[Live], None]) -> None:
         """Have `callback` called in the engine's thread when a request ends, with all that is known of it."""
         self._enders.append(callback)
+
+    def off_the_clock(self) -> AbstractContextManager[None]:
+        """Within, no time passes on the engine's clock; for observers of an engine that does not plan ahead.
+
+        So a measurement can be interleaved with the steps of a run without a trace of it in the run's times.
+        """
+        if self.config.async_scheduling:
+            raise RuntimeError("with async scheduling a step is running meanwhile, and its time must be counted")
+        return self._clock.held()
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless blocks, seats and queue agree; only while nothing runs or after `close`."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from scheduler.errors import ConfigError, UserError, unknown_name
-from traces.probes import PREFIX, steadiness
+from traces.probes import steadiness
 
-from .probe import probe_round
+from .probe import probe_for
 from .profile_grid import Design, Limits, batches, shuffled
 from .rounds import Driver, Round
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .weights import Weights
 
 LAYOUTS = ("ragged", "padded")
-PROBE_EVERY = 10
-"""Rounds between two probes."""
+TURN = 40
+"""Rounds that an engine runs before the next one has its turn."""
 WARM_UP = 8
 """Rounds on an engine that is thrown away: what a process does for the first time takes long."""
 READING_SHARE = 1 / 3
@@ -68,6 +68,9 @@ def profile(
 ) -> dict[str, Any]:  # fmt: skip
     """Record step traces that cover what an engine with these options can be asked for.
 
+    On a CPU all engines are open at once and take turns, so that all meet the same machine, and their steps are
+    interleaved with a probe; on a GPU, whose memory one engine fills, they run one after the other.
+
     Args:
         model: see `Engine`.
         out: folder for the traces; it is made. Traces of these names in it are replaced.
@@ -85,7 +88,7 @@ def profile(
         UserError: an option is wrong, the model cannot be had, or `out` cannot be written.
     """
     parts = _parts(layouts, repeats, minutes)
-    groups = _groups(parts, str(options.get("device", "auto")))
+    groups = [parts] if _on_cpu(options) else [[part] for part in parts]
     start_s = time.perf_counter()
     records: list[dict[str, Any]] = []
     with _folder(Path(out)) as folder:
@@ -141,15 +144,6 @@ def _folder(path: Path) -> Iterator[Path]:
             path.rmdir()
 
 
-def _groups(parts: list[Part], device: str) -> list[list[Part]]:
-    """Parts whose engines are open at once and take turns, so that all meet the same machine; on a GPU, whose memory
-    one engine fills, one after the other.
-    """
-    from .build import find_device
-
-    return [parts] if find_device(device).type == "cpu" else [[part] for part in parts]
-
-
 def _scaled(on_round: Callable[[float], None] | None, at: int, count: int) -> Callable[[float], None]:
     return lambda share: on_round((at + share) / count) if on_round is not None else None
 
@@ -170,8 +164,29 @@ def _record_group(
             )
             for part in parts
         ]  # fmt: skip
+        _probe(stack, model, runs, options)
         _take_turns(runs, until_s, tell)
     return [_record(run) for run in runs]
+
+
+def _probe(
+    stack: ExitStack, model: str | Path | Weights, runs: Sequence[_Run], options: Mapping[str, Any]
+) -> None:  # fmt: skip
+    """Interleave the steps with a probe, where that is possible: not on a GPU, whose memory the engine fills and which
+    nobody shares, nor with steps planned ahead.
+    """
+    engines = [run.engine for run in runs]
+    if any(engine.config.async_scheduling for engine in engines) or not _on_cpu(options):
+        return
+    probe = stack.enter_context(probe_for(model, options))
+    for engine in engines:
+        probe.beside(engine)
+
+
+def _on_cpu(options: Mapping[str, Any]) -> bool:
+    from .build import find_device
+
+    return find_device(str(options.get("device", "auto"))).type == "cpu"
 
 
 def _warm_up(model: str | Path | Weights, part: Part, options: Mapping[str, Any]) -> None:
@@ -179,7 +194,6 @@ def _warm_up(model: str | Path | Weights, part: Part, options: Mapping[str, Any]
 
     with Engine(model, **{**options, **part.settings}) as engine:
         driver = Driver(engine)
-        driver.run(probe_round(engine.config), "warm-up-probe")
         for number, asked in enumerate(shuffled(design_of(part, engine.config, 0)[1], 1, 0)[:WARM_UP]):
             driver.run(_without_histories(asked), f"warm-up-{number}")
 
@@ -200,12 +214,10 @@ def _take_turns(runs: list[_Run], until_s: float, tell: Callable[[float], None])
         in_time = run.turn(until_s) and in_time
         waiting = [run for run in waiting if run.share < 1]
         tell(sum(run.share for run in runs) / len(runs))
-    for run in runs:
-        run.probe()
 
 
 class _Run:
-    """The rounds of one engine, with probes in between."""
+    """The rounds of one engine."""
 
     def __init__(self, engine: Engine, part: Part, seed: int, repeats: int) -> None:
         self.engine = engine
@@ -214,8 +226,7 @@ class _Run:
         self._rounds = shuffled(rounds, repeats, seed)
         self._distinct = len(rounds)
         self._driver = Driver(engine, documents, seed)
-        self._probe = probe_round(engine.config)
-        self._probes = self._read = 0
+        self._read = 0
         self.done = 0
 
     def facts(self) -> dict[str, Any]:
@@ -224,7 +235,6 @@ class _Run:
             "part": self._part.name, "seed": self._seed, "repeats": self._repeats, "rounds": self._distinct,
             "run": self.done, "missing": len(self._rounds) - self.done, "documents": len(self._reading),
             "documents_read": self._read,
-            "probe": {"prefix": PREFIX, "every": PROBE_EVERY, "requests": [asdict(ask) for ask in self._probe.first]},
         }  # fmt: skip
 
     @property
@@ -242,10 +252,9 @@ class _Run:
         self.engine.annotate(profile=self.facts())
 
     def turn(self, until_s: float) -> bool:
-        """A probe and the next few rounds, at least one; False when the time is up."""
-        self.probe()
+        """The next few rounds, at least one; False when the time is up."""
         in_time = True
-        for number in range(self.done, min(self.done + PROBE_EVERY, len(self._rounds))):
+        for number in range(self.done, min(self.done + TURN, len(self._rounds))):
             asked = self._rounds[number]
             self._driver.run(asked, f"{asked.kind}-{number}")
             self.done = number + 1
@@ -254,11 +263,6 @@ class _Run:
                 break
         self.engine.annotate(profile=self.facts())
         return in_time
-
-    def probe(self) -> None:
-        """Run the probe."""
-        self._driver.run(self._probe, f"{PREFIX}{self._probes}")
-        self._probes += 1
 
 
 def _record(run: _Run) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from scheduler.errors import ConfigError
 
 from .rounds import Ask, Round
 
-DECODES = 5
-"""Output tokens of a round of decodes: its prefill samples the first, four steps of decodes follow."""
+DECODES = 13
+"""Output tokens of a round of decodes: its prefill samples the first, twelve steps of decodes follow. The first of them
+are slow: after a prefill the caches hold other things."""
 BATCH_DECODES = 12
 """Output tokens of a batch that starts and ends together."""
 MOST_PREFILLS = 8

@@ -155,5 +155,6 @@ def _send_in_time(engine: Engine, lives: list[Live], workload: Workload) -> None
     start_s = engine.now()
     for live, offset_s in zip(lives, workload.arrival_s.tolist(), strict=True):
         live.request.arrival_s = start_s + offset_s
-        time.sleep(max(live.request.arrival_s - engine.now(), 0.0))
+        while (left_s := live.request.arrival_s - engine.now()) > 0:  # its clock may have been held meanwhile
+            time.sleep(max(left_s, 0.0005))
         engine.send([live])

@@ -58,7 +58,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         machine = Machine(threads=arguments.threads)
         meter = stack.enter_context(probe(machine))
-        cost, base_s = calibrated(folder, machine, calibration())
+        cost, base_s = calibrated(folder, machine, meter, calibration())
         rows = list(rounds(cases, machine, meter, cost, base_s, arguments.rounds, folder / "runs.jsonl"))
     print(json.dumps(report(cases, rows, json.loads(cost.read_text(encoding="utf-8"))), indent=2))
 
@@ -80,16 +80,20 @@ def rounds(
 
 
 def once(case: Case, machine: Machine, meter: Probe, cost: Path, base_s: float) -> dict[str, Any]:
-    """The probe, the prediction for that slowdown, the run, and the probe again."""
+    """The probe, the prediction for that moment, the run, and what the same cost says of the speed meanwhile."""
     before = meter.seconds() / base_s
-    said = predicted(case, cost, before)
-    real = measured(case, machine)
-    return {"predicted": said, "measured": real, "slowdown_before": before, "slowdown_after": meter.seconds() / base_s}
+    foretold = predicted(case, cost, before)
+    real, probe_s = measured(case, machine, meter)
+    during = probe_s / base_s
+    return {
+        "foretold": foretold, "measured": real, "predicted": predicted(case, cost, during),
+        "slowdown_before": before, "slowdown": during,
+    }  # fmt: skip
 
 
 def progress(row: dict[str, Any]) -> str:
     errors = (f"{name} {error(row, name):+.1%}" for name in FIGURES if row["measured"][name] is not None)
-    return f"round {row['round']}, {row['case']}: slowdown {row['slowdown_before']:.2f}, {', '.join(errors)}"
+    return f"round {row['round']}, {row['case']}: slowdown {row['slowdown']:.2f}, {', '.join(errors)}"
 
 
 def error(row: dict[str, Any], figure: str) -> float:

@@ -14,6 +14,7 @@ from backend import Engine
 from backend.probe import Probe
 from backend.replay import replay
 from simulator import simulate
+from traces.probes import probes_of
 from traces.trace import Trace
 from traces.workload import Workload
 
@@ -63,7 +64,7 @@ class Machine:
 
 
 def probe(machine: Machine) -> Probe:
-    """What tells how fast the machine is at a moment."""
+    """What tells how slow the machine is: before a run, and between the steps of a run."""
     return Probe(machine.model, **machine.options)
 
 
@@ -72,7 +73,7 @@ def predicted(case: Case, cost: Path, slowdown: float) -> dict[str, Any]:
     trace = simulate(
         case.workload,
         concurrency=case.concurrency,
-        cost=f"fitted:path={cost},slowdown={slowdown!r},mean=true",
+        cost=f"fitted:path={cost},slowdown={slowdown!r}",
         **SYSTEM,
         **case.settings,
     )
@@ -80,15 +81,17 @@ def predicted(case: Case, cost: Path, slowdown: float) -> dict[str, Any]:
     return {**figures(trace), "extrapolated_steps": extrapolated["steps"] if extrapolated else 0}
 
 
-def measured(case: Case, machine: Machine) -> dict[str, Any]:
-    """Figures of the case run for real."""
+def measured(case: Case, machine: Machine, meter: Probe) -> tuple[dict[str, Any], float]:
+    """Figures of the case run for real, and the probe's mean seconds meanwhile."""
     with tempfile.TemporaryDirectory() as folder:
-        return figures(record(case, machine, Path(folder) / "run.trace"))
+        trace = record(case, machine, meter, Path(folder) / "run.trace")
+        return figures(trace), float(probes_of(trace)[1].mean())
 
 
-def record(case: Case, machine: Machine, path: Path) -> Trace:
+def record(case: Case, machine: Machine, meter: Probe, path: Path) -> Trace:
     """The case run for real, recorded into `path`."""
     with Engine(machine.model, trace=path, **machine.options, **SYSTEM, **case.settings) as engine:
+        meter.beside(engine)
         replay(engine, case.workload, realtime=case.concurrency is None, concurrency=case.concurrency)
     return Trace.open(path)
 

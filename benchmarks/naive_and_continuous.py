@@ -56,7 +56,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         machine = Machine(threads=arguments.threads)
         meter = stack.enter_context(probe(machine))
-        cost, base_s = calibrated(folder, machine, calibration())
+        cost, base_s = calibrated(folder, machine, meter, calibration())
         log = folder / "naive_and_continuous.jsonl"
         rows = list(rounds(cases(), machine, meter, cost, base_s, arguments.rounds, log))
     print(json.dumps(report(rows), indent=2))
@@ -111,8 +111,7 @@ def of(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """
     rows = list(rows)
     speeds = {
-        side: [row[side]["output_tokens_per_s"] * row["slowdown_before"] for row in rows]
-        for side in ("measured", "predicted")
+        side: [row[side]["output_tokens_per_s"] * row["slowdown"] for row in rows] for side in ("measured", "predicted")
     }
     return {
         **{f"{side}_tokens_per_s": median(found) for side, found in speeds.items()},

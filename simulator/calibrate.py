@@ -13,12 +13,14 @@ from scheduler.errors import ConfigError, InputError
 from traces.atomic import atomic_path
 
 from .calibration_layout import enough, fit_layout, joined
-from .calibration_sources import Source, check_alike, read_source
+from .calibration_sources import Source, check_alike, probe_mean_s, read_source
 from .costs.fitted_file import FORMAT, VERSION
 
 
 def calibrate(traces: Sequence[str | Path]) -> dict[str, Any]:
     """Fit a cost to the steps of one or several runs of one model on one machine.
+
+    Where a probe ran beside the steps (`traces.probes`), each step is first brought to the machine's mean speed.
 
     Args:
         traces: folders of step traces, any policies and layouts.
@@ -36,13 +38,15 @@ def calibrate(traces: Sequence[str | Path]) -> dict[str, Any]:
     check_alike(sources)
     first = sources[0]
     layouts = sorted({source.layout for source in sources})
+    probe_s = probe_mean_s(sources)
     return {
         "format": FORMAT,
         "version": VERSION,
         "model": first.model.as_dict(),
         **first.facts,
         "async_scheduling": sorted({source.modes["async_scheduling"] for source in sources}),
-        "layouts": {layout: _layout([s for s in sources if s.layout == layout]) for layout in layouts},
+        "layouts": {layout: _layout([s for s in sources if s.layout == layout], probe_s) for layout in layouts},
+        "probe_s": probe_s,
         "sources": [dict(source.told) for source in sources],
         "software": {"batchscope": version("batchscope"), "python": platform.python_version(), **_fitters()},
     }
@@ -55,8 +59,8 @@ def write_cost(document: dict[str, Any], path: str | Path) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def _layout(sources: list[Source]) -> dict[str, Any]:
-    steps = joined([source.steps for source in sources])
+def _layout(sources: list[Source], probe_s: float | None) -> dict[str, Any]:
+    steps = joined([source.steps if probe_s is None else source.at(probe_s) for source in sources])
     lacking = enough(steps)
     if lacking is not None:
         names = " and ".join(source.path for source in sources)

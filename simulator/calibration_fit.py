@@ -13,8 +13,11 @@ from .costs.fit_terms import CURVED, Curve, Floats, Terms, parts_between
 
 Ints = npt.NDArray[np.int64]
 
+EVEN = 0.5
+"""Weight of a step that took longer than its price where a probe says how slow the machine was: what is left after that
+falls to both sides."""
 SLOWER = 0.1
-"""Weight of a step that took longer than its price; one that took less has the rest of 1. Whatever shares the machine
+"""The same where none does; one that took less has the rest of 1. Whatever shares the machine
 can only make a step slower, so prices go through the quick ones (expectiles: Newey and Powell, Econometrica 55, 1987);
 where half of the steps of a line were held up for 1.6 to 6 times their time, its terms come out within percents."""
 KNEE = 0.2
@@ -101,15 +104,16 @@ def knots_of(values: Ints) -> tuple[int, ...]:
     return tuple(knots)
 
 
-def fit(columns: Design, seconds: Floats) -> Terms:
-    """The non-negative terms that price the steps of a quiet machine best, by relative error.
+def fit(columns: Design, seconds: Floats, slower: float = SLOWER) -> Terms:
+    """The non-negative terms that price the steps best, by relative error: those of a quiet machine, or typical ones.
 
-    Iteratively reweighted least squares on ``(seconds - price) / price`` with the weights of `SLOWER` and `KNEE`. Once
+    Iteratively reweighted least squares on ``(seconds - price) / price`` with the weights of `slower` and `KNEE`. Once
     that is steady, steps that took more than `CUT` times their price are left out: what held them up was not the work.
 
     Args:
         columns: of `design`.
         seconds: of each step, ``(steps,)``.
+        slower: `SLOWER` or `EVEN`.
     """
     if not seconds.any():
         return Terms(0.0, {})
@@ -119,7 +123,7 @@ def fit(columns: Design, seconds: Floats) -> Terms:
         for _ in range(ROUNDS):
             unit = price + soft
             residuals = (seconds - price) / unit
-            weights = (residuals < most) * _weights(residuals)
+            weights = (residuals < most) * _weights(residuals, slower)
             found = _one_round(columns, seconds, unit, weights)
             before, price = price, columns.matrix @ found
             if np.abs(price - before).max() <= STEADY * price.max():
@@ -127,9 +131,9 @@ def fit(columns: Design, seconds: Floats) -> Terms:
     return _terms(columns, found)
 
 
-def _weights(residuals: Floats) -> Floats:
-    slower = np.where(residuals > 0, SLOWER, 1 - SLOWER)
-    found: Floats = slower / np.maximum(1.0, np.abs(residuals) / KNEE)
+def _weights(residuals: Floats, slower: float) -> Floats:
+    sides = np.where(residuals > 0, slower, 1 - slower)
+    found: Floats = sides / np.maximum(1.0, np.abs(residuals) / KNEE)
     return found
 
 

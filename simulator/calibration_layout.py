@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .calibration_fit import CUT, Ints, design, fit, prices
+from .calibration_fit import CUT, SLOWER, Ints, design, fit, prices
 from .costs.fit_terms import DEVICE, HOST, KINDS, REACH, Floats, Terms, kinds_of
 
 Mask = npt.NDArray[np.bool_]
@@ -27,12 +27,14 @@ class Steps:
         told: feature -> its value in each step, ``(steps,)``.
         device_s, host_s: seconds of each, ``(steps,)``.
         traces: number of the trace that each is of, ``(steps,)``.
+        slower: how a step counts that took longer than its price (`calibration_fit.EVEN` or `SLOWER`).
     """
 
     told: dict[str, Ints]
     device_s: Floats
     host_s: Floats
     traces: Ints
+    slower: float = SLOWER
 
     def __len__(self) -> int:
         return len(self.device_s)
@@ -40,7 +42,7 @@ class Steps:
     def only(self, which: Mask) -> Steps:
         """Those of a mask."""
         told = {name: values[which] for name, values in self.told.items()}
-        return Steps(told, self.device_s[which], self.host_s[which], self.traces[which])
+        return Steps(told, self.device_s[which], self.host_s[which], self.traces[which], self.slower)
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def _parts(steps: Steps) -> tuple[Part, Part]:
 
 
 def _part(steps: Steps, names: tuple[str, ...], seconds: Floats) -> Part:
-    terms = fit(design(steps.told, names), seconds)
+    terms = fit(design(steps.told, names), seconds, steps.slower)
     fitted = prices(steps.told, terms)
     total = float(fitted.sum())
     mean = float(np.minimum(seconds, CUT * fitted).sum()) / total if total else 1.0
@@ -158,4 +160,4 @@ def joined(parts: list[Steps]) -> Steps:
     told = {name: np.concatenate([part.told[name] for part in parts]) for name in first.told}
     numbers = np.concatenate([np.full(len(part), number, dtype=np.int64) for number, part in enumerate(parts)])
     device_s, host_s = (np.concatenate([getattr(part, name) for part in parts]) for name in ("device_s", "host_s"))
-    return Steps(told, device_s, host_s, numbers)
+    return Steps(told, device_s, host_s, numbers, min(part.slower for part in parts))

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from scheduler.errors import ConfigError, InputError
+from traces.probes import probes_of, seconds_around
 from traces.sound import open_checked
 from traces.store import Columns
 from traces.trace import Trace
 
+from .calibration_fit import EVEN
 from .calibration_layout import Steps
-from .costs.fit_terms import SHAPE_COLUMNS, features_in
+from .costs.fit_terms import SHAPE_COLUMNS, Floats, features_in
 from .costs.fitted_file import SHAPE, modes_of
 from .models import ModelSheet
 from .recorded_model import recorded_model
@@ -34,6 +36,7 @@ class Source:
             ``source``.
         modes: how the engine ran (`fitted_file.MODES`).
         steps: what it did and how long that took.
+        slowness_s: what the probe took around each step, ``(steps,)`` seconds; None: none ran beside it.
         told: what the cost file says of it.
     """
 
@@ -43,7 +46,22 @@ class Source:
     facts: Mapping[str, Any]
     modes: Mapping[str, bool]
     steps: Steps
+    slowness_s: Floats | None
     told: Mapping[str, Any]
+
+    def at(self, probe_s: float) -> Steps:
+        """The steps as they would have been where the probe takes `probe_s`; as they were where none ran."""
+        if self.slowness_s is None:
+            return self.steps
+        faster = probe_s / self.slowness_s
+        device_s, host_s = self.steps.device_s * faster, self.steps.host_s * faster
+        return replace(self.steps, device_s=device_s, host_s=host_s, slower=EVEN)
+
+
+def probe_mean_s(sources: Sequence[Source]) -> float | None:
+    """What the probe took beside the steps of all sources on average; None where none ran."""
+    found = [source.slowness_s for source in sources if source.slowness_s is not None]
+    return float(np.concatenate(found).mean()) if found else None
 
 
 def read_source(path: str | Path) -> Source:
@@ -51,7 +69,7 @@ def read_source(path: str | Path) -> Source:
     trace = open_checked(path)
     meta = trace.meta
     columns = trace.columns("steps", [*SHAPE_COLUMNS.values(), "device_s", "host_s"])
-    steps = _steps(columns, path)
+    steps, slowness_s = _steps(columns, path), _slowness_s(trace)
     config = meta.get("config", {})
     modes = modes_of(config.get("async_scheduling"), config.get("cudagraph_capture_sizes"))
     return Source(
@@ -61,6 +79,7 @@ def read_source(path: str | Path) -> Source:
         facts=_facts(meta),
         modes=modes,
         steps=steps,
+        slowness_s=slowness_s,
         told={
             "trace": Path(path).resolve().name,
             "sha256": _digest(columns),
@@ -69,6 +88,7 @@ def read_source(path: str | Path) -> Source:
             "layout": meta["layout"],
             **modes,
             "steps": len(steps),
+            "probe_s": None if slowness_s is None else float(slowness_s.mean()),
             "requests": meta.get("workload", {}).get("requests"),
             "software": meta.get("software", {}),
         },
@@ -118,6 +138,11 @@ def _steps(columns: Columns, path: str | Path) -> Steps:
         step = wrong[0]
         raise InputError(f"step {step} took {device_s[step] + host_s[step]:g} s; expected a time > 0", path=path)
     return Steps(features_in(columns), device_s, host_s, np.zeros(len(device_s), dtype=np.int64))
+
+
+def _slowness_s(trace: Trace) -> Floats | None:
+    times_s, seconds = probes_of(trace)
+    return seconds_around(times_s, seconds, trace.column("steps", "t_end_s")) if len(times_s) else None
 
 
 def _model(trace: Trace) -> ModelSheet:

@@ -69,6 +69,7 @@ class MeasuredRun:
         ranges: latency -> figure -> the bounds between which it lies, where a server counts in buckets.
         totals: of the run, where they are not those of `times`.
         slack_s: the first arrival was up to so many seconds before the series' second 0.
+        probe_s: what the probe took beside its steps on average (`traces.probes`); None: none ran.
         notes: what one should know of the comparison, a sentence each.
     """
 
@@ -92,6 +93,7 @@ class MeasuredRun:
     ranges: Mapping[str, Mapping[str, QuantileRange]] = field(default_factory=dict)
     totals: Mapping[str, float] = field(default_factory=dict)
     slack_s: float = 0.0
+    probe_s: float | None = None
     notes: tuple[str, ...] = ()
 
 

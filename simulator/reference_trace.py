@@ -11,6 +11,7 @@ import numpy as np
 from scheduler.errors import ConfigError, InputError
 from traces.formats import read_workload
 from traces.metrics import weighted_spread
+from traces.probes import probes_of
 from traces.store import WORKLOAD
 from traces.trace import Trace
 
@@ -31,7 +32,7 @@ def read_trace(trace: Trace) -> MeasuredRun:
     if len(times.arrival) != len(workload):
         raise ConfigError(f"{trace.path} has {len(times.arrival)} requests, its workload {len(workload)}")
     zero_s = float(trace.column("requests", "arrival_s").min())
-    gaps = trace.columns("gaps", ["gap_s", "count"])
+    gaps, (_, probes) = trace.columns("gaps", ["gap_s", "count"]), probes_of(trace)
     every = np.linspace(0.0, float(np.nanmax(times.last)), SAMPLES + 1)[1:]
     return MeasuredRun(
         path=trace.path,
@@ -47,6 +48,7 @@ def read_trace(trace: Trace) -> MeasuredRun:
         cost=None,
         planned=False,
         by="batchscope",
+        probe_s=float(probes.mean()) if len(probes) else None,
         **_load(trace.meta, times),
     )
 

@@ -106,13 +106,20 @@ def compare_runs(measured: MeasuredRun, trace: Trace) -> dict[str, Any]:
         "clients": measured.clients,
         "cost_model": {name: trace.meta["cost_model"][name] for name in ("name", "options")},
         "extrapolation": trace.meta.get("extrapolation"),
-        "notes": [*measured.notes, *_shift_note(series)],
+        "notes": [*measured.notes, *_slowdown_note(trace), *_shift_note(series)],
         "not_recorded": _not_recorded(figures, series),
         "latency": figures,
         "run": _beside(totals, _totals(simulated), {}) or {},
         "series": series,
         "worst": _worst(figures),
     }
+
+
+def _slowdown_note(trace: Trace) -> list[str]:
+    slowdown = trace.meta["cost_model"]["options"].get("slowdown", 1.0)
+    if slowdown == 1.0:
+        return []
+    return [f"prices are those of the cost file times {slowdown:.3f}, as slow as the machine was against then"]
 
 
 def latencies(times: RunTimes) -> dict[str, dict[str, float] | None]:

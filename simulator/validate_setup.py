@@ -10,6 +10,7 @@ from scheduler.errors import ConfigError, unknown_name
 
 from .costs import CostModel, make_cost_model
 from .costs.base import split_options
+from .costs.fitted import FittedCost
 from .devices import sheet_of_device
 from .hardware import HardwareSheet, get_hardware
 from .measured import MeasuredRun
@@ -69,10 +70,21 @@ def _cost_model(
     setup: dict[str, Any] = {"model": model, "hardware": hardware, "tensor_parallel": tensor_parallel}
     if cost is not None:
         name, options = split_options(cost)
-        return make_cost_model(name, **setup, **options)
+        made = make_cost_model(name, **setup, **options)
+        slowdown = slowdown_of(measured, made)
+        if slowdown is None or "slowdown" in options:
+            return made
+        return make_cost_model(name, **setup, **options, slowdown=slowdown)
     if measured.cost is None:
         raise ConfigError(f"{measured.path} holds no operator tables; give the cost model to validate")
     return make_cost_model("profile", **setup, **measured.cost)
+
+
+def slowdown_of(measured: MeasuredRun, cost: CostModel) -> float | None:
+    """How slow the machine was in a run, against when its cost was fitted; None where no probe tells."""
+    if measured.probe_s is None or not isinstance(cost, FittedCost) or cost.file.probe_s is None:
+        return None
+    return measured.probe_s / cost.file.probe_s
 
 
 def _model(measured: MeasuredRun, given: str | None) -> ModelSheet | None:

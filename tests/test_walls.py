@@ -83,5 +83,5 @@ def test_simulating_does_not_import_torch_or_the_dashboard() -> None:
 
 
 def test_the_engines_room_and_its_commands_load_nothing_heavy_until_they_run() -> None:
-    code = "import backend, backend.cli, backend.cli_serve, backend.cli_model"
+    code = "import backend, backend.cli, backend.cli_serve, backend.cli_model, backend.cli_profile"
     assert not loaded_after(code) & {"torch", "triton", "transformers", "pandas", "pyarrow", "fastapi", "uvicorn"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,16 @@ def record_of(trace: Trace, *, wall_s: float | None = None, slo: dict[str, float
         "wall_s": wall_s,
         "wait_s": wait_seconds(trace),
         "extrapolated": trace.meta.get("extrapolation"),
+        "caveat": caveat_of(trace.meta.get("cost_model")),
         "skipped": trace.meta.get("skipped", {}),
     }
     return {name: known[name] for name in (*FIGURES, *(name for name in known if name not in FIGURES))}
+
+
+def caveat_of(cost_model: object) -> str | None:
+    """What is uncertain about every price of a simulated run."""
+    found = cost_model.get("caveat") if isinstance(cost_model, Mapping) else None
+    return None if found is None else str(found)
 
 
 def saturated(trace: Trace) -> bool | None:

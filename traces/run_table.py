@@ -46,6 +46,8 @@ def run_table(runs: Sequence[dict[str, Any]], console: Console) -> None:
             found = run["extrapolated"]
             text = f"{run['policy']}, {run['layout']}: {count(found['steps'], 'step')} extrapolated: {found['reason']}"
             console.print(text, soft_wrap=True)
+    for caveat in dict.fromkeys(run["caveat"] for run in runs if run.get("caveat")):
+        console.print(f"all prices: {caveat}", soft_wrap=True)
 
 
 def mean_and_p99(spread: dict[str, float] | None) -> str:

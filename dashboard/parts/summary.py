@@ -131,8 +131,10 @@ def notes(run: Run, record: Record | None) -> list[str]:
         return told
     if record["saturated"]:
         told.append("falls behind its arrivals")
-    if record["extrapolated"]:
-        told.append("some steps priced beyond the cost model's data")
+    if beyond_data(record["extrapolated"]):
+        told.append(beyond_data(record["extrapolated"]))
+    if record["caveat"]:
+        told.append(record["caveat"])
     skipped = sum(record["skipped"].values())
     if skipped:
         told.append(f"{skipped:,} requests left out: they could never be served")
@@ -140,6 +142,13 @@ def notes(run: Run, record: Record | None) -> list[str]:
     if failed:
         told.append(f"{failed:,} requests failed")
     return told
+
+
+def beyond_data(extrapolation: object) -> str:
+    """How many steps of a simulated run were priced on no ground, and why; empty where its meta tells of none."""
+    if not isinstance(extrapolation, Mapping) or not isinstance(extrapolation.get("steps"), int):
+        return ""
+    return f"{extrapolation['steps']:,} steps priced beyond the cost model's data: {extrapolation.get('reason', '')}"
 
 
 def _line(scene: Scene, row: Row, records: list[Record | None], baseline: int) -> Any:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dashboard.data.run import Run
-from dashboard.parts.summary import STATUS
+from dashboard.parts.summary import STATUS, beyond_data
+from traces.record import caveat_of
 
 DIGEST = 16
 """Characters of a workload's digest that are shown: enough to tell two apart."""
@@ -25,7 +26,8 @@ def facts(run: Run) -> list[tuple[str, str]]:
         ("Requests", _requests(meta.get("workload"))),
         ("Load", _load(meta.get("load"))),
         ("Seed", _text(meta.get("seed"))),
-        ("Extrapolation", _extrapolation(meta.get("extrapolation"))),
+        ("Caveat", _text(caveat_of(meta.get("cost_model")))),
+        ("Extrapolation", beyond_data(meta.get("extrapolation"))),
         ("Padding's time", _text(meta.get("padding_s"))),
         ("Versions", _listed(meta.get("software"))),
     ]
@@ -91,9 +93,3 @@ def _load(value: Any) -> str:
         if clients is None
         else f"{clients} clients, each waits for its answer before it asks again"
     )
-
-
-def _extrapolation(value: Any) -> str:
-    if not isinstance(value, Mapping) or not isinstance(value.get("steps"), int):
-        return ""
-    return f"{value['steps']:,} steps priced beyond the cost model's data: {_text(value.get('reason'))}"

@@ -159,7 +159,12 @@ class CostModel(ABC):
             "model": None if self.model is None else self.model.as_dict(),
             "hardware": None if self.hardware is None else self.hardware.as_dict(),
             "tensor_parallel": self.tensor_parallel,
+            "caveat": self.caveat(),
         }
+
+    def caveat(self) -> str | None:
+        """What is uncertain about every price, a sentence without its end; None where nothing is."""
+        return None
 
     def extrapolation(self) -> dict[str, Any] | None:
         """``{"steps": count, "reason": sentence}`` when steps were priced outside the valid range, else None."""

@@ -19,6 +19,8 @@ from .fitted_file import MODES, SHAPE, LayoutFit, cost_file, modes_of, read_cost
 WIDTHS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 """Engine's name of a dtype -> ours."""
 
+BUSY = 1.5
+"""A mean so many times that of the quick steps says that much else ran; on a shared machine at peace it was 1.2."""
 NEVER = 1e9
 """Times beyond the range, of what was not fitted on at all."""
 
@@ -111,6 +113,13 @@ class FittedCost(CostModel):
     def describe(self) -> dict[str, Any]:
         """As every model, and the file itself: a file may change, a trace should not."""
         return {**super().describe(), "fit": self.file.document}
+
+    def caveat(self) -> str | None:
+        """Whether the steps it was fitted to were measured, and in peace."""
+        if self.file.source != "measured":
+            return f"{self.file.name} was fitted to simulated steps"
+        busy = max(fit.mean_over_fit[0] for fit in self.file.layouts.values())
+        return f"{self.file.name} was fitted on a busy machine (mean_over_fit {busy:.2g})" if busy > BUSY else None
 
     def extrapolation(self) -> dict[str, Any] | None:
         """Steps beyond what was fitted on, and what went furthest; None where there were none."""

@@ -55,6 +55,7 @@ class CostFile:
         model: sheet of the model whose steps were timed.
         hardware, dtype, ops: what they ran on, in the words of their traces.
         tensor_parallel: devices that shared each layer.
+        probe_s: what the probe took beside the steps, on average; None: none ran.
         source: ``measured``, or ``simulated`` where the traces were.
         layouts: layout -> its prices.
         document: the file as it stands.
@@ -66,6 +67,7 @@ class CostFile:
     dtype: str
     ops: str | None
     tensor_parallel: int
+    probe_s: float | None
     source: str
     layouts: Mapping[str, LayoutFit]
     document: Mapping[str, Any]
@@ -104,7 +106,7 @@ def cost_file(document: Any, name: str) -> CostFile:
     source = top.at("source")
     if source.value not in ("measured", "simulated"):
         raise source.wrong("measured or simulated")
-    ops = top.at("ops")
+    ops, probe_s = top.at("ops"), top.at("probe_s")
     return CostFile(
         name=name,
         model=_model(top.at("model")),
@@ -112,6 +114,7 @@ def cost_file(document: Any, name: str) -> CostFile:
         dtype=top.at("dtype").text(),
         ops=None if ops.value is None else ops.text(),
         tensor_parallel=top.at("tensor_parallel").whole(least=1),
+        probe_s=None if probe_s.value is None else probe_s.number(),
         source=str(source.value),
         layouts={layout: _layout(field) for layout, field in layouts.items()},
         document=document,

@@ -142,6 +142,12 @@ class RooflineCost(CostModel):
         """The options it was built with."""
         return dict(self._options)
 
+    def caveat(self) -> str | None:
+        """Whether kernels were ever timed on this device."""
+        if self.hardware is None or self.hardware.efficiency.measured_tokens:
+            return None
+        return f"nothing was measured on {self.hardware.name}: how near its kernels come to its peaks is generic"
+
     def extrapolation(self) -> dict[str, Any] | None:
         """How many steps were beyond the measurements, and in what; None: none."""
         told = super().extrapolation()

@@ -74,7 +74,8 @@ def by_hand() -> dict[str, Any]:
     assert model is not None
     return {
         "format": "batchscope cost", "version": 1, "model": model.as_dict(), "hardware": "NVIDIA A100-SXM4-80GB",
-        "dtype": "bfloat16", "ops": "triton", "tensor_parallel": 1, "source": "measured", "layouts": {"ragged": layout},
+        "dtype": "bfloat16", "ops": "triton", "tensor_parallel": 1, "probe_s": None, "source": "measured",
+        "layouts": {"ragged": layout},
     }  # fmt: skip
 
 
