@@ -1,6 +1,6 @@
 """How well the simulator foretells the real engine on the CPU: profile, calibrate, predict, run, compare. Prints JSON.
 
-    python benchmarks/fidelity.py [--rounds 5] [--out FOLDER] [--only NAME]
+    python benchmarks/fidelity.py [--rounds 5] [--out FOLDER] [--only NAME] [--table]
 
 1. The engine is driven through a designed grid of steps (`batchscope profile`), and a few runs are recorded.
 2. `batchscope calibrate` makes a cost model of these traces.
@@ -41,6 +41,7 @@ from backend.probe import Probe
 BOUNDS = {"tpot_s": 0.03, "e2e_s": 0.03, "makespan_s": 0.03, "ttft_p99_s": 0.08}
 SPREADS = 1.5
 """A bound is at least so many times what identical runs differ by."""
+NAMES = {"tpot_s": "mean TPOT", "e2e_s": "mean E2E", "makespan_s": "makespan", "ttft_p99_s": "p99 TTFT"}
 RANKED = ("e2e_s", "makespan_s", "ttft_p99_s")
 
 
@@ -51,6 +52,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="keep the cost file and the runs here, and go on from there")
     parser.add_argument("--only", help="only cases with this in their name or group")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--table", action="store_true", help="print the tables of docs/validation.md instead of JSON")
     arguments = parser.parse_args()
     cases = [case for case in unseen() if (arguments.only or "") in f"{case.group}: {case.name}"]
     with ExitStack() as stack:
@@ -60,7 +62,8 @@ def main() -> None:
         meter = stack.enter_context(probe(machine))
         cost, base_s = calibrated(folder, machine, meter, calibration())
         rows = list(rounds(cases, machine, meter, cost, base_s, arguments.rounds, folder / "runs.jsonl"))
-    print(json.dumps(report(cases, rows, json.loads(cost.read_text(encoding="utf-8"))), indent=2))
+    found = report(cases, rows, json.loads(cost.read_text(encoding="utf-8")))
+    print("\n".join(tables(found)) if arguments.table else json.dumps(found, indent=2))
 
 
 def rounds(
@@ -165,6 +168,29 @@ def order(figure: str, by_case: list[tuple[Case, list[dict[str, Any]]]]) -> dict
         else:
             wrong.append([a.name, b.name])
     return {"pairs": pairs, "right": right, "wrong": wrong}
+
+
+def tables(found: dict[str, Any]) -> list[str]:
+    """Markdown: the summary, then a line a case."""
+    head = ["| | cases | median error | worst | median spread | within the bound |", "|" + "---|" * 6]
+    lines = [
+        f"| {NAMES[figure]} | {one['cases']} | {one['median_error']:.1%} | {one['worst_error']:.1%} | "
+        f"{one['median_spread']:.1%} | {one['within']} |"
+        for figure, one in found["summary"].items()
+    ]
+    names = " | ".join(NAMES[figure] for figure in FIGURES)
+    each = [f"| case | {names} |", "|" + "---|" * (1 + len(FIGURES))]
+    return [*head, *lines, "", *each, *(line(case) for case in found["cases"])]
+
+
+def line(case: dict[str, Any]) -> str:
+    """A case: error (spread) of each figure, those beyond their bound in bold."""
+    cells = []
+    for figure in FIGURES:
+        one = case.get(figure)
+        text = "–" if one is None else f"{one['error']:+.1%} ({one['spread']:.0%})"
+        cells.append(text if one is None or one["within"] else f"**{text}**")
+    return f"| {case['case']} | " + " | ".join(cells) + " |"
 
 
 if __name__ == "__main__":

@@ -55,6 +55,12 @@ def cost_tables(document: dict[str, Any], out: str | None, console: Console) -> 
         f"{document['model']['name']}, {document['dtype']}, on {document['hardware']}; "
         f"{len(document['sources'])} {document['source']} runs"
     )
+    probe_s = document["probe_s"]
+    console.print(
+        "no probe ran beside the steps: what slowed the machine for a while is in the prices"
+        if probe_s is None
+        else f"steps brought to the speed at which the probe beside them takes {probe_s * 1e3:.3g} ms"
+    )
     for layout, fitted in document["layouts"].items():
         console.print()
         _terms(layout, fitted, console)

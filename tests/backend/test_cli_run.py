@@ -10,6 +10,7 @@ import pytest
 
 from backend.cli import PROMPTS
 from batchscope import main
+from traces.probes import probes_of
 from traces.trace import Trace
 
 QUICK = ["--threads", "1", "--max-num-seqs", "4", "--max-model-len", "256", "--num-blocks", "200"]
@@ -62,6 +63,13 @@ def test_a_workload_is_measured_and_can_be_simulated_again(tmp_path: Path, capsy
     assert "make the same plans" in capsys.readouterr().out
 
 
+def test_a_probe_runs_beside_a_measured_workload(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.trace"
+    code, _, _ = run(capsys, "default", "--requests", "3", "--skip-bad", "--probe", "--trace", str(path))
+    assert code == 0
+    assert len(probes_of(Trace.open(path))[1]) >= 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -72,6 +80,8 @@ def test_a_workload_is_measured_and_can_be_simulated_again(tmp_path: Path, capsy
         (["--temperature", "-1"], "temperature is -1"),
         (["default", "--prompt", "x"], "leave the workload out"),
         (["default", "--realtime", "--concurrency", "2"], "contradict"),
+        (["--probe"], "--probe is for a workload"),
+        (["default", "--probe", "--requests", "1", "--async-scheduling"], "with async_scheduling there is none"),
         (["--kv-cache-gib", "0", "--num-blocks", "1"], "num_blocks is 1"),
         (["no-such-file.csv"], "no such file"),
     ],

@@ -75,6 +75,19 @@ def test_a_missing_figure_is_a_dash_that_says_why() -> None:
     assert dict(shown(table)[1:])["TPOT, mean"] == "–"
 
 
+def test_prices_without_measured_ground_are_told_with_their_reason() -> None:
+    run = sample("chunked-simulated")
+    record = record_for(run)
+    assert record is not None
+    beyond = {**record, "extrapolated": {"steps": 1200, "reason": "rows above 512"}, "caveat": "nothing was measured"}
+    assert notes(run, {**record, "extrapolated": None}) == []
+    assert notes(run, beyond) == [
+        "1,200 steps priced beyond the cost model's data: rows above 512",
+        "nothing was measured",
+    ]
+    assert notes(run, {**record, "extrapolated": HOSTILE}) == []
+
+
 def test_each_run_carries_the_badge_of_its_source() -> None:
     head = shown(summary(scene(sample("chunked"), sample("chunked-simulated"))))[0]
     assert head[1].endswith(" measured")

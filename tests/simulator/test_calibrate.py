@@ -13,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.errors import ConfigError, InputError
+from scheduler.plan import StepShape
 from simulator.calibrate import calibrate, write_cost
 from simulator.calibration_fit import design as design_of
 from simulator.calibration_fit import fit, knots_of, prices
 from simulator.calibration_layout import Steps, enough
 from simulator.cli_calibrate import calibrate as command
+from simulator.costs import make_cost_model
 from simulator.costs.fit_terms import DEVICE, Curve, Terms, features, features_in
 from simulator.costs.fitted_file import cost_file
 from simulator.run import simulate
@@ -133,6 +135,36 @@ def test_scatter_of_a_tenth_leaves_prices_within_a_percent_and_is_told(run: Path
     )
     # the median size of a normal error is 0.6745 standard deviations
     assert ragged["residuals"]["all"]["median_size"] == pytest.approx(0.0675, rel=0.15)
+
+
+def with_probe(path: Path, slowness: np.ndarray[Any, Any]) -> Path:
+    """Let the trace tell of a probe at the end of each step that took so many tenths of a second."""
+    ends_s = Trace.open(path).column("steps", "t_end_s").tolist()
+    meta = json.loads((path / "meta.json").read_text())
+    (path / "meta.json").write_text(
+        json.dumps({**meta, "probe": {"t_s": ends_s, "seconds": (0.1 * slowness).tolist()}})
+    )
+    return path
+
+
+def test_a_probe_beside_the_steps_takes_the_machines_drift_out(run: Path, tmp_path: Path) -> None:
+    count = len(Trace.open(run).steps)
+    slowness = np.where(np.arange(count) < count // 2, 0.8, 1.2)
+    slow = with_seconds(run, tmp_path / "slow.trace", lambda device_s: device_s * slowness)
+    without = calibrate([slow])
+    document = calibrate([with_probe(slow, slowness)])
+    assert document["probe_s"] == pytest.approx(0.1, rel=0.02)
+    assert without["probe_s"] is None
+
+    def worst(document: dict[str, Any]) -> float:
+        residuals = document["layouts"]["ragged"]["residuals"]["all"]
+        return max(abs(residuals["p5"]), abs(residuals["p95"]))
+
+    assert worst(document) < 0.05 < 0.15 < worst(without)
+    known_s = STEP_S + TOKEN_S + LOGITS_S + 20 * CONTEXT_S
+    model = make_cost_model("fitted", fit=document)
+    found_s = model.step_cost(StepShape.of("ragged", [1], [19])).device_s
+    assert found_s == pytest.approx(known_s * document["probe_s"] / 0.1, rel=0.02)
 
 
 @pytest.mark.parametrize("layout", ["padded", "ragged"])

@@ -12,6 +12,7 @@ import pytest
 
 from scheduler.errors import ConfigError
 from simulator import simulate
+from simulator.calibrate import calibrate, write_cost
 from simulator.reference import read_reference
 from simulator.validate import validate
 from tests.simulator.recordings import COST, SCHEDULER, SYSTEM, workload
@@ -99,3 +100,21 @@ def test_the_comparison_stands_in_the_simulated_trace_and_goes_with_it(tmp_path:
     assert json.loads((out / "validation.json").read_text()) == {"version": 1, **done.result}
     simulate(workload(), out=out, **SYSTEM, **SCHEDULER)
     assert not (out / "validation.json").exists()
+
+
+def test_a_run_beside_a_probe_is_priced_at_the_speed_of_its_machine(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "run.trace")
+    ends_s = Trace.open(path).column("steps", "t_end_s").tolist()
+    meta = json.loads((path / "meta.json").read_text())
+    beside = {"t_s": ends_s, "seconds": [0.1] * len(ends_s)}
+    (path / "meta.json").write_text(json.dumps({**meta, "probe": beside}))
+    document = calibrate([path])
+    assert document["probe_s"] == pytest.approx(0.1)
+    half = {**document, "probe_s": 0.05}  # fitted when the machine was twice as fast
+    for name, slowdown in (("same", 1.0), ("fast", 2.0)):
+        write_cost(document if name == "same" else half, tmp_path / f"{name}.json")
+        result = validate(path, cost=f"fitted:path={tmp_path / name}.json").result
+        assert result["cost_model"]["options"]["slowdown"] == pytest.approx(slowdown)
+        assert bool(result["notes"]) == (slowdown != 1.0)
+    given = validate(path, cost=f"fitted:path={tmp_path}/fast.json,slowdown=1.5").result
+    assert given["cost_model"]["options"]["slowdown"] == 1.5

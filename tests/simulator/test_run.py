@@ -7,14 +7,18 @@ import signal
 import subprocess
 import sys
 import time
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from scheduler.errors import ConfigError, InputError
 from simulator import simulate
 from tests.conftest import ROOT
+from traces.record import record_of
+from traces.run_table import run_table
 from traces.trace import Trace
 from traces.workload import Workload
 
@@ -44,6 +48,18 @@ def test_a_cost_model_used_outside_its_range_says_so_in_the_trace() -> None:
     trace = simulate(Workload(np.zeros(2), np.array([40_000] * 2), np.array([2, 2])), policy="static")
     assert trace.meta["extrapolation"]["steps"] > 0
     assert simulate("default", requests=5).meta["extrapolation"] is None
+
+
+def test_a_card_that_nothing_was_measured_on_is_named_in_trace_record_and_table() -> None:
+    measured, generic = (simulate("default", requests=5, hardware=name) for name in ("a100-80gb", "h100"))
+    assert measured.meta["cost_model"]["caveat"] is None
+    told = generic.meta["cost_model"]["caveat"]
+    assert told == "nothing was measured on h100: how near its kernels come to its peaks is generic"
+    records = [record_of(trace) for trace in (measured, generic, generic)]
+    assert [record["caveat"] for record in records] == [None, told, told]
+    printed = StringIO()
+    run_table(records, Console(file=printed, width=200))
+    assert printed.getvalue().count(f"all prices: {told}") == 1
 
 
 @pytest.mark.parametrize(
