@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -117,7 +118,7 @@ def compare_runs(measured: MeasuredRun, trace: Trace) -> dict[str, Any]:
 
 def _slowdown_note(trace: Trace) -> list[str]:
     slowdown = trace.meta["cost_model"]["options"].get("slowdown", 1.0)
-    if slowdown == 1.0:
+    if math.isclose(slowdown, 1.0):
         return []
     return [f"prices are those of the cost file times {slowdown:.3f}, as slow as the machine was against then"]
 

@@ -16,6 +16,7 @@ from dashboard.numbers import NONE, digits, percent, seconds
 from dashboard.parts.aria import aria
 from dashboard.scene import Scene
 from traces.record import record_of
+from traces.run_table import count
 
 Record = Mapping[str, Any]
 FACTOR = 2.0
@@ -148,7 +149,8 @@ def beyond_data(extrapolation: object) -> str:
     """How many steps of a simulated run were priced on no ground, and why; empty where its meta tells of none."""
     if not isinstance(extrapolation, Mapping) or not isinstance(extrapolation.get("steps"), int):
         return ""
-    return f"{extrapolation['steps']:,} steps priced beyond the cost model's data: {extrapolation.get('reason', '')}"
+    steps = count(extrapolation["steps"], "step")
+    return f"{steps} priced beyond the cost model's data: {extrapolation.get('reason', '')}"
 
 
 def _line(scene: Scene, row: Row, records: list[Record | None], baseline: int) -> Any:

@@ -149,7 +149,7 @@ def with_probe(path: Path, slowness: np.ndarray[Any, Any]) -> Path:
 
 def test_a_probe_beside_the_steps_takes_the_machines_drift_out(run: Path, tmp_path: Path) -> None:
     count = len(Trace.open(run).steps)
-    slowness = np.where(np.arange(count) < count // 2, 0.8, 1.2)
+    slowness = np.linspace(0.8, 1.2, count)
     slow = with_seconds(run, tmp_path / "slow.trace", lambda device_s: device_s * slowness)
     without = calibrate([slow])
     document = calibrate([with_probe(slow, slowness)])
