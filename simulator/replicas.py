@@ -151,6 +151,7 @@ def merged_record(traces: Sequence[Trace], *, wall_s: float | None = None) -> di
         "blocks": {"total": sum(r["blocks"]["total"] for r in records), "mean_used": _rate(used_s, makespan_s)},
         "wait_s": _sum_by_name([record["wait_s"] for record in records]),
         "extrapolated": traces[0].meta.get("extrapolation"),
+        "caveat": records[0]["caveat"],
         "skipped": traces[0].meta.get("skipped", {}),
         "replicas": len(records),
         "per_replica": [{name: record[name] for name in PER_REPLICA} for record in records],
