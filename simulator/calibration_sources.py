@@ -69,7 +69,8 @@ def read_source(path: str | Path) -> Source:
     trace = open_checked(path)
     meta = trace.meta
     columns = trace.columns("steps", [*SHAPE_COLUMNS.values(), "device_s", "host_s"])
-    steps, slowness_s = _steps(columns, path), _slowness_s(trace)
+    steps = _steps(columns, path)
+    slowness_s = _slowness_s(trace)
     config = meta.get("config", {})
     modes = modes_of(config.get("async_scheduling"), config.get("cudagraph_capture_sizes"))
     return Source(
@@ -133,6 +134,8 @@ def _differ(one: Source, other: Source, name: str, mine: object, theirs: object)
 
 def _steps(columns: Columns, path: str | Path) -> Steps:
     device_s, host_s = columns["device_s"], columns["host_s"]
+    if not len(device_s):
+        raise InputError("has no steps; expected a run that did something", path=path)
     wrong = np.flatnonzero((device_s < 0) | (host_s < 0) | (device_s + host_s <= 0))
     if len(wrong):
         step = wrong[0]

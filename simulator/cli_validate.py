@@ -85,6 +85,8 @@ def validation_tables(result: dict[str, Any], console: Console) -> None:
         console.print(f"not recorded: {', '.join(LABELS[name].partition(',')[0] for name in result['not_recorded'])}")
     for note in result["notes"]:
         console.print(f"note: {note}")
+    if result["caveat"]:
+        console.print(f"all prices: {result['caveat']}")
 
 
 def _latencies(result: dict[str, Any], console: Console) -> None:

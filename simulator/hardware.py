@@ -214,6 +214,36 @@ _SHEETS = (
         "total memory that PyTorch reports for the card", efficiency=_RTX_4090, l2_bytes=72 * MIB,
     ),
     HardwareSheet(
+        "rtx-3090", 71e12, None, 284e12, int(23.69 * GIB), 936.2e9, 32e9, 82,
+        "NVIDIA Ampere GA102 architecture white paper: 71 TFLOPS bf16 dense with fp32 accumulation, 284 TOPS int8, "
+        "936 GB/s, 82 SMs, 6 MB L2; PCIe 4.0 x16",
+        _TORCH_TOTAL, l2_bytes=6 * MIB,
+    ),
+    HardwareSheet(
+        "rtx-5090", 209.5e12, 419e12, 838e12, int(31.36 * GIB), 1.792e12, 64e9, 170,
+        "NVIDIA RTX Blackwell architecture white paper: 209.5 TFLOPS bf16 and 419 fp8 dense with fp32 accumulation, "
+        "838 TOPS int8, 1,792 GB/s, 170 SMs, 96 MB L2; PCIe 5.0 x16",
+        _TORCH_TOTAL, l2_bytes=96 * MIB,
+    ),
+    HardwareSheet(
+        "rtx-a6000", 154.8e12, None, 309.7e12, int(47.54 * GIB), 768e9, 32e9, 84,
+        "NVIDIA RTX A6000 datasheet: 309.7 TFLOPS bf16 with sparsity, dense is half; 309.7 TOPS int8 dense, 768 GB/s; "
+        "84 SMs and 6 MB L2: GA102 white paper; PCIe 4.0 x16",
+        _TORCH_TOTAL, l2_bytes=6 * MIB,
+    ),
+    HardwareSheet(
+        "rtx-6000-ada", 364.2e12, 728.5e12, 728.5e12, int(47.50 * GIB), 960e9, 32e9, 142,
+        "NVIDIA RTX 6000 Ada Generation datasheet: 1,457 TFLOPS fp8 with sparsity, that is 728.5 dense and 364.2 bf16; "
+        "960 GB/s, 18,176 CUDA cores in 142 SMs, 96 MB L2; PCIe 4.0 x16",
+        _TORCH_TOTAL, l2_bytes=96 * MIB,
+    ),
+    HardwareSheet(
+        "a10", 125e12, None, 250e12, int(22.06 * GIB), 600e9, 32e9, 72,
+        "NVIDIA A10 datasheet: 125 TFLOPS bf16 and 250 TOPS int8 dense, 600 GB/s; 9,216 CUDA cores in 72 SMs, 6 MB L2; "
+        "PCIe 4.0 x16",
+        _TORCH_TOTAL, l2_bytes=6 * MIB,
+    ),
+    HardwareSheet(
         "rtx-pro-6000", 503.8e12, 1007.6e12, 1007.6e12, int(94.97 * GIB), 1.792e12, 64e9, 188,
         "NVIDIA RTX Blackwell PRO architecture white paper (Workstation Edition): 4,030 TOPS fp4 with sparsity, that "
         "is 1,007.6 TFLOPS fp8 and 503.8 bf16 dense; 1,792 GB/s, 188 SMs, 128 MB L2; PCIe 5.0 x16",

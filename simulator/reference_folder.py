@@ -55,7 +55,21 @@ def read_folder(folder: Path) -> MeasuredRun:
         cost={"dir": str(folder)} if (folder / DENSE).exists() else None,
         planned=True,
         by="vLLM",
+        notes=_missing(folder, meta),
     )
+
+
+def _missing(folder: Path, meta: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the folder does not hold and is taken for something instead."""
+    notes = []
+    if not (folder / CONTENTS).exists():
+        notes.append(f"no {CONTENTS}: what requests have in common is unknown, none finds its prefix in the cache")
+    if not entry(meta, "resolved_config", "scheduler_config"):
+        notes.append(
+            f"{META} holds no resolved_config: what the engine chose by itself (async scheduling, captured graphs) is "
+            "taken as not used"
+        )
+    return tuple(notes)
 
 
 def _read_requests(path: Path) -> dict[str, Floats]:
@@ -141,7 +155,7 @@ def _lead_s(meta: Mapping[str, Any], rows: Mapping[str, Floats]) -> float:
     return float(sent - datetime.fromisoformat(started).timestamp())
 
 
-def _read_series(path: Path, lead_s: float) -> StateSeries:
+def _read_series(path: Path, lead_s: float) -> StateSeries | None:
     rows: list[list[float]] = []
     with open(path, encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
@@ -152,5 +166,7 @@ def _read_series(path: Path, lead_s: float) -> StateSeries:
                 raise InputError(
                     f"expected numbers in {', '.join(_SERIES)}", path=path, line=reader.line_num
                 ) from error
+    if not rows:
+        return None
     t_s, running, waiting, kv_percent = np.array(rows, dtype=np.float64).reshape(-1, len(_SERIES)).T
     return StateSeries(t_s - lead_s, running, waiting, kv_percent)

@@ -23,8 +23,10 @@ SAMPLES = 200
 
 def read_trace(trace: Trace) -> MeasuredRun:
     """The run in a trace; raises InputError or ConfigError where it cannot be simulated."""
-    if trace.meta.get("source") != "measured":
-        raise InputError("is a simulated run; expected a measured one", path=trace.path)
+    source = trace.meta.get("source")
+    if source != "measured":
+        found = "is a simulated run" if source == "simulated" else "holds no requests.jsonl and is no run of ours"
+        raise InputError(f"{found}; expected a measured run", path=trace.path)
     path = trace.path / WORKLOAD
     if not path.exists():
         raise InputError(f"holds no {WORKLOAD}; expected a measured run that kept its workload", path=trace.path)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from traces.run_table import NONE, mean_and_p99, notes, run_table, seconds
+from traces.run_table import NONE, mean_and_p99, notes, print_doubts, run_table, seconds
 from traces.tables import print_table
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def sweep_table(result: Mapping[str, Any], console: Console) -> None:
             f"{row['slot_occupancy']:.1%}", f"{row['padding_fraction']:.1%}", notes(row),
         )  # fmt: skip
     print_table(console, table, keys=1 + len(axes))
+    print_doubts([row for row in result["runs"] if row["error"] is None], console)
     ran = len(result["runs"]) - result["reused"]
     console.print(f"{len(result['runs'])} runs: {ran} new, {result['reused']} known before, {result['errors']} failed")
 
@@ -93,11 +94,13 @@ def capacity_tables(result: Mapping[str, Any], console: Console) -> None:
         met = f"{trial['seeds_met']} of {len(result['seeds'])}"
         table.add_row(f"{trial['rate_per_s']:.4g}", str(trial["replicas"]), met, *ranges, ", ".join(trial["misses"]))
     print_table(console, table, keys=2)
+    print_doubts(result["runs"], console)
 
 
 def explanation_tables(result: Mapping[str, Any], console: Console) -> None:
     """Print the paragraph, then the figures before and after each knob that was simulated."""
     console.print(result["text"], soft_wrap=True)
+    print_doubts([result["evidence"]["record"]], console)
     if not result["tried"]:
         return
     table = Table(title="knobs that were simulated")

@@ -80,7 +80,7 @@ def validate(
     if concurrency is not None and measured.aborts:
         raise ConfigError(f"requests of {reference} were given up; that is not simulated with --concurrency")
     clients = concurrency if concurrency is not None else measured.clients
-    measured = replace(measured, clients=clients)
+    measured = replace(measured, clients=clients, notes=(*measured.notes, *_replaced(measured, settings)))
     load = make_load(measured.workload, concurrency=clients, think_s=measured.think_s, aborts=measured.aborts)
     meta = {"seed": 0, "load": {"concurrency": clients, "think_s": measured.think_s}, "reference": str(reference)}
     trace = run(system, measured.workload, load, out=out, meta=meta)
@@ -107,7 +107,8 @@ def compare_runs(measured: MeasuredRun, trace: Trace) -> dict[str, Any]:
         "clients": measured.clients,
         "cost_model": {name: trace.meta["cost_model"][name] for name in ("name", "options")},
         "extrapolation": trace.meta.get("extrapolation"),
-        "notes": [*measured.notes, *_slowdown_note(trace), *_shift_note(series)],
+        "caveat": trace.meta["cost_model"]["caveat"],
+        "notes": [*measured.notes, *_slowdown_note(measured, trace), *_shift_note(series)],
         "not_recorded": _not_recorded(figures, series),
         "latency": figures,
         "run": _beside(totals, _totals(simulated), {}) or {},
@@ -116,11 +117,29 @@ def compare_runs(measured: MeasuredRun, trace: Trace) -> dict[str, Any]:
     }
 
 
-def _slowdown_note(trace: Trace) -> list[str]:
-    slowdown = trace.meta["cost_model"]["options"].get("slowdown", 1.0)
+def _replaced(measured: MeasuredRun, given: Mapping[str, Any]) -> list[str]:
+    """Recorded settings that the user gave another value: then it is no longer the recorded run."""
+    recorded = measured.settings or {}
+    return [
+        f"{name} is {value} here; the recorded run had {recorded[name]}"
+        for name, value in given.items()
+        if name in recorded and recorded[name] != value
+    ]
+
+
+def _slowdown_note(measured: MeasuredRun, trace: Trace) -> list[str]:
+    """By what the prices of a cost file were multiplied, and what the probe says of it."""
+    told = trace.meta["cost_model"]
+    slowdown, fitted_s = told["options"].get("slowdown", 1.0), told.get("fit", {}).get("probe_s")
+    found = measured.probe_s / fitted_s if measured.probe_s and fitted_s else None
+    if found is not None and math.isclose(slowdown, found):
+        return (
+            [] if math.isclose(found, 1.0) else [f"prices are those of the cost file times {found:.3f}, by the probe"]
+        )
     if math.isclose(slowdown, 1.0):
         return []
-    return [f"prices are those of the cost file times {slowdown:.3f}, as slow as the machine was against then"]
+    by_probe = "" if found is None else f"; by the probe it would be {found:.3f}"
+    return [f"prices are those of the cost file times {slowdown:.3f}, as was asked for{by_probe}"]
 
 
 def latencies(times: RunTimes) -> dict[str, dict[str, float] | None]:

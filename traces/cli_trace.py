@@ -107,6 +107,9 @@ def _open(path: str) -> Trace:
 def _render_info(console: Console, result: dict[str, Any]) -> None:
     from rich.table import Table
 
+    from .record import caveat_of
+    from .run_table import print_doubts
+
     meta, metrics = result["meta"], result["metrics"]
     facts = Table(title=result["path"], show_header=False)
     for name in _META:
@@ -121,6 +124,7 @@ def _render_info(console: Console, result: dict[str, Any]) -> None:
     print_table(console, facts)
     console.print()
     _render_spreads(console, metrics)
+    print_doubts([{"extrapolated": meta.get("extrapolation"), "caveat": caveat_of(meta.get("cost_model"))}], console)
 
 
 def _described(fact: Any) -> str:

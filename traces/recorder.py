@@ -123,7 +123,7 @@ class TraceRecorder:
         self._ended = False
 
     def _open_files(self) -> None:
-        prepare_folder(self.path)
+        prepare_folder(self.path, self._meta.get("source"))
         write_meta(self.path, self._meta)
         files = {name: RowFile(self.path / f"{name}.rows") for name in schema.RECORDED}
         lock(files["steps"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -43,11 +43,37 @@ def run_table(runs: Sequence[dict[str, Any]], console: Console) -> None:
     print_table(console, table, keys=2)
     for run in runs:
         if run["extrapolated"]:
-            found = run["extrapolated"]
-            text = f"{run['policy']}, {run['layout']}: {count(found['steps'], 'step')} extrapolated: {found['reason']}"
-            console.print(text, soft_wrap=True)
+            _print_line(f"{run['policy']}, {run['layout']}: {_beyond(run['extrapolated'])}", console)
+    _print_caveats(runs, console)
+
+
+def print_doubts(runs: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Print what is uncertain about the prices of several runs, each thing once.
+
+    Args:
+        runs: with ``extrapolated`` and ``caveat``, as records have them; measured ones have neither.
+        console: where to.
+    """
+    reasons: dict[str, list[int]] = {}
+    for found in (run["extrapolated"] for run in runs if isinstance(run.get("extrapolated"), Mapping)):
+        reasons.setdefault(found["reason"], []).append(found["steps"])
+    for reason, steps in reasons.items():
+        where = "" if len(runs) == 1 else f" in {count(len(steps), 'run')}"
+        _print_line(f"{_beyond({'steps': sum(steps), 'reason': reason}, where)}", console)
+    _print_caveats(runs, console)
+
+
+def _print_caveats(runs: Sequence[Mapping[str, Any]], console: Console) -> None:
     for caveat in dict.fromkeys(run["caveat"] for run in runs if run.get("caveat")):
-        console.print(f"all prices: {caveat}", soft_wrap=True)
+        _print_line(f"all prices: {caveat}", console)
+
+
+def _beyond(found: Mapping[str, Any], where: str = "") -> str:
+    return f"{count(found['steps'], 'step')} extrapolated{where}: {found['reason']}"
+
+
+def _print_line(text: str, console: Console) -> None:
+    console.print(text, soft_wrap=True, markup=False)
 
 
 def mean_and_p99(spread: dict[str, float] | None) -> str:

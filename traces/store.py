@@ -64,10 +64,14 @@ class RowFile:
         os.close(self._fd)
 
 
-def prepare_folder(path: Path) -> None:
-    """Make an empty trace folder; an older trace there is removed. Raises UserError for anything else in the way."""
+def prepare_folder(path: Path, source: str | None = None) -> None:
+    """Make an empty trace folder; an older trace there is removed, unless it is a measured run and the new one, by its
+    `source`, is none. Raises UserError for that and for anything else in the way.
+    """
     try:
         if path.is_dir():
+            if source != "measured":
+                _keep_measured(path)
             _clear_old_trace(path)
         path.mkdir(exist_ok=True)
     except FileExistsError as error:
@@ -76,6 +80,16 @@ def prepare_folder(path: Path) -> None:
         raise UserError(f"cannot record a trace in {path}: there is no folder {path.parent}") from error
     except OSError as error:
         raise _write_error(path, error) from error
+
+
+def _keep_measured(path: Path) -> None:
+    """A simulation can be done again, a measurement cannot."""
+    try:
+        source = json.loads((path / META).read_bytes()).get("source")
+    except (OSError, ValueError, AttributeError):  # whatever it is, it is no trace of a measured run
+        return
+    if source == "measured":
+        raise UserError(f"{path} holds a measured run; a simulated one is not written over it: name another folder")
 
 
 def lock(file: RowFile) -> None:

@@ -62,9 +62,11 @@ class ProfileCost(CostModel):
         self.hardware = card if self.hardware is None else self.hardware
         self._parts = _Parts(tables, self.model, self.hardware, self.tensor_parallel)
         self._attention = None
+        known = None
         if tables.attention is not None:
             known = None if self._even else _blocks(tables, self.model, card, self.tensor_parallel)
             self._attention = AttentionTable(tables.attention, known)
+        self._doubt = _doubt(tables, card) if known is None and not self._even else None
         self._rows: dict[int, float] = {}
         self._logits: dict[int, float] = {}
         self._most_rows, self._most_sequences = tables.layer.at[-1], self._parts.most_sequences
@@ -101,6 +103,10 @@ class ProfileCost(CostModel):
             "host_step_s": self._host_step,
             "host_request_s": self._host_request,
         }
+
+    def caveat(self) -> str | None:
+        """Whether unequal contexts could not be told."""
+        return self._doubt
 
     def extrapolation(self) -> dict[str, Any] | None:
         """Steps that were priced beyond the tables, and how far those reach; None where there were none."""
@@ -193,19 +199,35 @@ def _check_model(tables: OperatorTables, model: ModelSheet, tp: int) -> None:
         raise ConfigError(f"{tables.path} is a profile of {profiled.name}; the model is {model.name}")
 
 
-def _card(tables: OperatorTables, hardware: HardwareSheet | None) -> HardwareSheet:
-    """The sheet of the card that was profiled; where its name says nothing to us, the one given."""
+def _doubt(tables: OperatorTables, card: HardwareSheet | None) -> str | None:
+    """Why decodes are priced at their mean context; None where there is no attention to price so."""
+    if tables.attention is None:
+        return None
+    name = tables.device or "the card"
+    why = f"no sheet of {name} says how many SMs it has" if card is None else f"{name} shares their work in another way"
+    return f"decodes of unequal contexts are priced at their mean: {why}"
+
+
+def _card(tables: OperatorTables, hardware: HardwareSheet | None) -> HardwareSheet | None:
+    """The sheet of the card that was profiled; where its name says nothing to us, the one given, or None: tables that
+    have every operator need none.
+    """
     profiled = None if tables.device is None else sheet_of_device(tables.device)
     if profiled is not None and hardware is not None and profiled.name != hardware.name:
         raise ConfigError(f"{tables.path} is a profile of {profiled.name}; the hardware is {hardware.name}")
     card = hardware or profiled
-    if card is None:
-        raise ConfigError(f"{tables.path} is a profile of {tables.device or 'no named device'}; give the hardware")
+    if card is None and (tables.attention is None or tables.sequences is None):
+        raise ConfigError(
+            f"{tables.path} is a profile of {tables.device or 'no named device'} and lacks operators that the roofline "
+            "would price; give the hardware sheet"
+        )
     return card
 
 
-def _blocks(tables: OperatorTables, model: ModelSheet, card: HardwareSheet, tp: int) -> Card | None:
-    """What decides how blocks of FlashAttention 2 run; None where another kernel serves."""
+def _blocks(tables: OperatorTables, model: ModelSheet, card: HardwareSheet | None, tp: int) -> Card | None:
+    """What decides how blocks of FlashAttention 2 run; None where another kernel serves, or of an unknown card."""
+    if card is None:
+        return None
     if tables.capability is not None and int(tables.capability) in OTHER_KERNELS:
         return None
     return Card(

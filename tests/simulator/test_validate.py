@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ def test_contents_of_other_requests_are_refused(tmp_path: Path) -> None:
 
 
 def test_simulated_traces_are_no_reference() -> None:
-    with pytest.raises(InputError, match="is a simulated run; expected a measured one"):
+    with pytest.raises(InputError, match="is a simulated run; expected a measured run"):
         read_reference(ROOT / "traces" / "samples" / "chunked-simulated.trace")
 
 
@@ -186,3 +187,36 @@ def test_the_command_warns_of_steps_beyond_the_tables(data_dir: Path, tmp_path: 
     done = CliRunner().invoke(command, [str(folder), *options])
     assert done.exit_code == 0
     assert "steps were priced beyond the tables" in done.stderr
+
+
+def test_a_card_without_a_sheet_is_priced_at_mean_contexts_and_that_is_said(data_dir: Path, tmp_path: Path) -> None:
+    folder = other_card(data_dir, tmp_path, "NVIDIA GeForce RTX 9999")
+    result = validate(folder).result
+    assert result["caveat"].startswith("decodes of unequal contexts are priced at their mean: no sheet of NVIDIA")
+    even = validate(other_card(data_dir, tmp_path / "even"), cost=f"profile:dir={folder},uneven=false").result
+    assert result["latency"] == even["latency"]
+    assert even["caveat"] is None
+
+
+def test_what_a_folder_lacks_is_said(data_dir: Path, tmp_path: Path) -> None:
+    folder = other_card(data_dir, tmp_path)
+    (folder / "workload.jsonl").unlink()
+    (folder / "timeseries.csv").write_text("t,running,waiting,kv_cache_pct\n")
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps({name: meta[name] for name in meta if name != "resolved_config"}))
+    result = validate(folder, max_num_seqs=200).result
+    assert [note.split(":")[0] for note in result["notes"]] == [
+        "no workload.jsonl",
+        "meta.json holds no resolved_config",
+        "max_num_seqs is 200 here; the recorded run had 256",
+    ]
+    assert result["series"] is None
+
+
+def other_card(data_dir: Path, folder: Path, name: str | None = None) -> Path:
+    """A copy of the recorded run, of a card of another name."""
+    shutil.copytree(data_dir / VLLM, folder, dirs_exist_ok=True)
+    if name is not None:
+        for path in (folder / "meta.json", folder / "profile_meta.yaml"):
+            path.write_text(path.read_text().replace("NVIDIA GeForce RTX 4090", name))
+    return folder
