@@ -14,6 +14,7 @@ import numpy.typing as npt
 from scheduler.errors import ConfigError
 from traces.metrics import spread, weighted_spread
 from traces.quantiles import QuantileRange
+from traces.record import caveat_of
 from traces.trace import Trace
 from traces.validation import STATES, write_validation
 from traces.workload import Workload
@@ -107,7 +108,7 @@ def compare_runs(measured: MeasuredRun, trace: Trace) -> dict[str, Any]:
         "clients": measured.clients,
         "cost_model": {name: trace.meta["cost_model"][name] for name in ("name", "options")},
         "extrapolation": trace.meta.get("extrapolation"),
-        "caveat": trace.meta["cost_model"]["caveat"],
+        "caveat": caveat_of(trace.meta["cost_model"]),
         "notes": [*measured.notes, *_slowdown_note(measured, trace), *_shift_note(series)],
         "not_recorded": _not_recorded(figures, series),
         "latency": figures,

@@ -64,9 +64,11 @@ def test_a_workload_is_measured_and_can_be_simulated_again(tmp_path: Path, capsy
 
 
 def test_a_probe_runs_beside_a_measured_workload(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "run.trace"
-    code, _, _ = run(capsys, "default", "--requests", "3", "--skip-bad", "--probe", "--trace", str(path))
-    assert code == 0
+    workload, path = tmp_path / "w.csv", tmp_path / "run.trace"
+    workload.write_text("arrival_s,prompt_tokens,output_tokens\n0,20,4\n0.01,30,6\n")
+    code, out, said = run(capsys, str(workload), "--probe", "--trace", str(path))
+    assert code == 0, said
+    assert "2 requests of w.csv, measured on embedded" in out
     assert len(probes_of(Trace.open(path))[1]) >= 1
 
 

@@ -12,7 +12,7 @@ from simulator.hardware import GIB, HARDWARE, get_hardware, hardware_names
 # Advertised memory in GB (10^9 or 2^30: vendors differ); programs see a little less.
 ADVERTISED_GB = {
     "a100-40gb": 40, "a100-80gb": 80, "h100": 80, "h200": 141, "b200": 192, "l4": 24, "l40s": 48, "rtx-4090": 24,
-    "rtx-pro-6000": 96, "mi300x": 192,
+    "rtx-pro-6000": 96, "mi300x": 192, "rtx-3090": 24, "rtx-5090": 32, "rtx-a6000": 48, "rtx-6000-ada": 48, "a10": 24,
 }  # fmt: skip
 
 
@@ -37,7 +37,8 @@ def test_figures_have_sources_and_are_json(sheet: object) -> None:
 def test_ridge_of_an_accelerator_lies_where_its_kind_has_it(name: str) -> None:
     """FLOPs a byte at which arithmetic and memory take as long: 100 to 500 on all of today's accelerators."""
     sheet = get_hardware(name)
-    assert 100 < sheet.bf16_flops / sheet.memory_bandwidth < 500
+    least = 70 if name == "rtx-3090" else 100  # consumer Ampere has half of the rate where it accumulates in fp32
+    assert least < sheet.bf16_flops / sheet.memory_bandwidth < 500
     assert sheet.fp8_flops is None or sheet.fp8_flops == pytest.approx(2 * sheet.bf16_flops, rel=0.02)
 
 
