@@ -12,9 +12,9 @@ def test_no_time_passes_while_it_is_held() -> None:
     before_s = clock.now()
     with clock.held():
         held_s = clock.now()
-        time.sleep(0.2)
+        time.sleep(0.6)
         assert clock.now() == held_s
-    assert before_s <= held_s <= clock.now() < held_s + 0.19
+    assert before_s <= held_s <= clock.now() < held_s + 0.55
 
 
 def test_it_goes_on_after_an_error_within() -> None:
