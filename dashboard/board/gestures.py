@@ -34,7 +34,8 @@ def after(gesture: Mapping[str, Any], view: View, runs: tuple[Run, ...]) -> View
     if kind == "cursor":
         return _at(view, runs[0], gesture)
     if kind == "move":
-        return _moved(_from(view, _number(gesture.get("step"))), runs, _number(gesture.get("by")))
+        by = _number(gesture.get("by"))
+        return view if by is None else _moved(_from(view, _number(gesture.get("step"))), runs, by)
     return view
 
 
@@ -68,11 +69,9 @@ def _from(view: View, step: float | None) -> View:
     return view if step is None else replace(view, step=int(min(max(step, 0), 2**53)))
 
 
-def _moved(view: View, runs: tuple[Run, ...], by: float | None) -> View:
+def _moved(view: View, runs: tuple[Run, ...], by: float) -> View:
     """The cursor some steps on; from the first step in view where it was nowhere. The view follows it."""
     run = runs[0]
-    if by is None:
-        return view
     if view.step is None:
         row = row_at(run, view.axis, span_in_view(runs, view)[0]) or 0
     else:

@@ -46,6 +46,11 @@ def test_a_click_sets_the_step_that_ran_then() -> None:
     assert after({"kind": "cursor", "x": x}, View(), RUNS).step == row
 
 
+def test_a_move_that_does_not_say_how_far_changes_nothing() -> None:
+    view = View(step=3)
+    assert after({"kind": "move", "step": RUN.num_steps}, view, RUNS) == view
+
+
 JUNK = st.none() | st.booleans() | st.floats(allow_nan=True) | st.text(max_size=5) | st.integers()
 
 
