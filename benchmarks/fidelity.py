@@ -4,9 +4,10 @@
 
 1. The engine is driven through a designed grid of steps (`batchscope profile`), and a few runs are recorded.
 2. `batchscope calibrate` makes a cost model of these traces.
-3. Every case of `fidelity_cases.unseen` is predicted, then run; `--rounds` times, one case after the other, so that
-   what changes with time hits all of them. Between runs a probe (the same small piece of work each time) tells how slow
-   the machine is at that moment; a prediction is for that moment, and made before its run.
+3. Every case of `fidelity_cases.unseen` is predicted and run, `--rounds` times, one case after the other, so that what
+   changes with time hits all of them. A probe (the same small piece of work each time) tells how slow the machine is:
+   in the second before a run, which `foretold` is for, and between the steps of the run, which `predicted` is for. The
+   cost file is there before any run; of a run `predicted` uses that speed alone, and it is what errors are of.
 
 `error` is the median over the rounds of predicted / measured - 1, `spread` how far one of the identical runs strays
 from their median. A bound (3%; p99 TTFT 8%) below 1.5 times the spread is replaced by that. `order` counts pairs of

@@ -28,7 +28,7 @@ def calibration() -> list[Case]:
 
 
 def unseen() -> list[Case]:
-    """What is predicted before it is run."""
+    """What is predicted by a cost file that was made before it is run."""
     return [*ranked(), *varied()]
 
 

@@ -4,8 +4,8 @@
 
 Prints JSON. The same 48 requests, all there at the start, are answered by static batches in a padded rectangle (naive)
 and by chunked prefill in a flat row (continuous): with outputs of equal mean and rising variance at 8 slots, then with
-one variance at 2 to 32 slots. Each run is predicted first, as in `fidelity.py`, which says how; with `--out` the cost
-file that lies in that folder is used. `docs/make_measured.py` draws the picture.
+one variance at 2 to 32 slots. Each run is predicted as in `fidelity.py`, which says how; with `--out` the cost file in
+that folder is used. `docs/make_measured.py` draws the picture.
 """
 
 from __future__ import annotations

@@ -66,7 +66,8 @@ def validate(
     )  # fmt: skip
     if done.result["extrapolation"]:
         found = done.result["extrapolation"]
-        click.echo(f"warning: {found['steps']:,} steps were priced beyond the tables: {found['reason']}", err=True)
+        beyond = f"{found['steps']:,} steps were priced beyond the cost model's data: {found['reason']}"
+        click.echo(f"warning: {beyond}", err=True)
     emit(done.result, as_json=as_json, out=out, render=lambda console: validation_tables(done.result, console))
 
 

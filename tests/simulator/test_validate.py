@@ -186,7 +186,7 @@ def test_the_command_warns_of_steps_beyond_the_tables(data_dir: Path, tmp_path: 
     options = ["--cost", f"profile:dir={vidur}", "--model", "llama-3-8b", "--hardware", "a100-80gb"]
     done = CliRunner().invoke(command, [str(folder), *options])
     assert done.exit_code == 0
-    assert "steps were priced beyond the tables" in done.stderr
+    assert "steps were priced beyond the cost model's data" in done.stderr
 
 
 def test_a_card_without_a_sheet_is_priced_at_mean_contexts_and_that_is_said(data_dir: Path, tmp_path: Path) -> None:
